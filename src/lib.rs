@@ -1,0 +1,3 @@
+//! inboxd: webhooks in, exactly one business effect out.
+#![forbid(unsafe_code)]
+
