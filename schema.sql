@@ -1,0 +1,146 @@
+-- inboxd: the database. This file is the design document of the data and what a new file is created from.
+--
+-- Times are integer milliseconds since the epoch (suffix _ms), by this machine's clock unless a sentence says otherwise.
+-- Money is an integer in the provider's minor unit beside a lower-case currency; it is never scaled, never rounded.
+-- A row is found again by its own key, never by a time: two events of one second have no order.
+
+-- One row per event and endpoint: the record that makes a redelivery harmless.
+-- It is written in the transaction of the event's own effects, and outlives its payload.
+CREATE TABLE webhook_inbox (
+  id                INTEGER PRIMARY KEY,          -- rises with the order of commits
+  provider          TEXT    NOT NULL,             -- the preset's name, or 'custom'
+  endpoint          TEXT    NOT NULL,             -- the endpoint's name in the configuration
+  event_id          TEXT    NOT NULL,             -- the provider's id; 'body-sha256:<hex>' where a signed body has none
+  event_type        TEXT,                         -- NULL: the body names none
+  object_id         TEXT,                         -- the business object the event is about
+  account           TEXT,                         -- the provider's account, where the event names one
+  livemode          INTEGER,                      -- 1 live, 0 test, NULL: the event does not say
+  api_version       TEXT,
+  headers           TEXT    NOT NULL,             -- JSON object of the few headers the preset keeps; never a signature or credential
+  payload           ANY,                          -- the exact bytes: TEXT where valid UTF-8, else BLOB; NULL once purged
+  body_sha256       BLOB    NOT NULL,             -- of the payload: outlives it, and tells "same id, other body"
+  state             TEXT    NOT NULL,
+  attempts          INTEGER NOT NULL DEFAULT 0,   -- only grows
+  attempts_excused  INTEGER NOT NULL DEFAULT 0,   -- of those, not the event's fault
+  duplicates        INTEGER NOT NULL DEFAULT 0,   -- further deliveries of the same event
+  available_at_ms   INTEGER NOT NULL,             -- not worked on before this time
+  lease_id          TEXT,                         -- who holds the row while it is 'processing'
+  last_error        TEXT,
+  received_at_ms    INTEGER NOT NULL,
+  processed_at_ms   INTEGER,
+  -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
+  CHECK (state IN ('pending', 'processing', 'done', 'ignored', 'quarantined')),
+  -- A time of processing exists exactly where the event needs no more work.
+  CHECK ((processed_at_ms IS NOT NULL) = (state IN ('done', 'ignored'))),
+  -- Only a row that somebody works on is leased.
+  CHECK ((lease_id IS NOT NULL) = (state = 'processing')),
+  -- Excuses never exceed the attempts they excuse.
+  CHECK (attempts >= 0 AND attempts_excused BETWEEN 0 AND attempts AND duplicates >= 0),
+  -- An empty id would make all events without an id one event.
+  CHECK (event_id <> ''),
+  CHECK (livemode IN (0, 1)),
+  CHECK (length(body_sha256) = 32)
+) STRICT;
+
+-- The key of deduplication: one provider's event counts once per endpoint.
+CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (provider, endpoint, event_id);
+
+-- What still waits for work or for a person; small however large the table grows.
+CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;
+
+-- The state of each invoice, moved by the transitions declared in invoices.rs and by nothing else.
+CREATE TABLE invoices (
+  id             TEXT    PRIMARY KEY,             -- the provider's invoice id
+  customer_id    TEXT,
+  status         TEXT    NOT NULL,
+  currency       TEXT,                            -- lower case; NULL until an event names it
+  amount_paid    INTEGER NOT NULL DEFAULT 0,      -- minor units; 0 until paid
+  paid_at_ms     INTEGER,                         -- when it became paid here
+  created_at_ms  INTEGER NOT NULL,                -- when the first event about it arrived
+  updated_at_ms  INTEGER NOT NULL,                -- when its state last moved
+  CHECK (status IN ('draft', 'open', 'paid', 'void', 'uncollectible', 'deleted')),
+  -- Paid is a fact with a time; nothing else has one.
+  CHECK ((paid_at_ms IS NOT NULL) = (status = 'paid')),
+  -- Money that came in is never negative; what flows back is an entry of its own.
+  CHECK (amount_paid >= 0),
+  CHECK (currency = lower(currency))
+) STRICT;
+
+-- An end is an end, whoever writes: what contradicts it is a question for a person.
+CREATE TRIGGER invoices_end_once BEFORE UPDATE OF status ON invoices
+WHEN OLD.status IN ('paid', 'void', 'deleted') AND NEW.status <> OLD.status
+BEGIN SELECT RAISE(ABORT, 'a paid, void or deleted invoice keeps its status'); END;
+
+-- The books: append-only, one row per money fact, unique by the fact's own key.
+CREATE TABLE ledger_entries (
+  id            INTEGER PRIMARY KEY,
+  entry_key     TEXT    NOT NULL UNIQUE,          -- 'payment:<invoice>': the fact, whatever event told of it
+  invoice_id    TEXT,
+  kind          TEXT    NOT NULL,
+  amount        INTEGER NOT NULL,                 -- minor units
+  currency      TEXT    NOT NULL,
+  event_id      TEXT    NOT NULL,                 -- the event that was first to tell
+  endpoint      TEXT    NOT NULL,
+  booked_at_ms  INTEGER NOT NULL,
+  CHECK (kind IN ('payment')),
+  -- A line without money says nothing.
+  CHECK (amount <> 0),
+  CHECK (currency <> '' AND currency = lower(currency))
+) STRICT;
+
+CREATE INDEX ledger_entries_invoice ON ledger_entries (invoice_id);
+
+-- A booked line is never edited and never removed; a correction is a new line.
+CREATE TRIGGER ledger_entries_are_not_updated BEFORE UPDATE ON ledger_entries
+BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entry instead'); END;
+CREATE TRIGGER ledger_entries_are_not_deleted BEFORE DELETE ON ledger_entries
+BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entry instead'); END;
+-- REPLACE removes rows without asking the trigger above.
+CREATE TRIGGER ledger_entries_are_not_replaced BEFORE INSERT ON ledger_entries
+WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE entry_key = NEW.entry_key OR id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: this entry is in the books'); END;
+
+-- What must happen outside this file: written in the event's transaction, delivered afterwards.
+CREATE TABLE outbox (
+  id               INTEGER PRIMARY KEY,
+  destination      TEXT    NOT NULL,              -- the destination's name in the configuration
+  topic            TEXT    NOT NULL,              -- what happened, e.g. 'InvoicePaymentBooked'
+  operation_key    TEXT    NOT NULL UNIQUE,       -- the effect's own key, sent as Idempotency-Key: the same effect is queued once
+  endpoint         TEXT    NOT NULL,
+  event_id         TEXT    NOT NULL,              -- the event it came from
+  object_id        TEXT,                          -- the business object it is about; NULL: no order asked for
+  payload          ANY     NOT NULL,              -- the body to send: TEXT where valid UTF-8, else BLOB
+  content_type     TEXT    NOT NULL,
+  state            TEXT    NOT NULL DEFAULT 'pending',
+  attempts         INTEGER NOT NULL DEFAULT 0,
+  available_at_ms  INTEGER NOT NULL,
+  lease_id         TEXT,
+  last_error       TEXT,
+  result           TEXT,                          -- what the destination answered, where it is kept
+  created_at_ms    INTEGER NOT NULL,
+  delivered_at_ms  INTEGER,
+  CHECK (state IN ('pending', 'sending', 'delivered', 'dead')),
+  CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
+  CHECK ((lease_id IS NOT NULL) = (state = 'sending')),
+  CHECK (operation_key <> '' AND attempts >= 0)
+) STRICT;
+
+CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE state IN ('pending', 'sending');
+
+-- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
+CREATE TABLE reviews (
+  id              INTEGER PRIMARY KEY,
+  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict'
+  subject         TEXT    NOT NULL,               -- what it is about: '<endpoint>/<event id>'
+  reason          TEXT    NOT NULL,               -- one sentence for a person; no personal data
+  endpoint        TEXT    NOT NULL,
+  event_id        TEXT    NOT NULL,
+  opened_at_ms    INTEGER NOT NULL,
+  resolved_at_ms  INTEGER,
+  note            TEXT,                           -- what the person decided
+  CHECK (kind <> '' AND subject <> '' AND reason <> ''),
+  CHECK (resolved_at_ms IS NOT NULL OR note IS NULL)
+) STRICT;
+
+-- One open question per subject and kind, however often it is asked.
+CREATE UNIQUE INDEX reviews_open ON reviews (kind, subject) WHERE resolved_at_ms IS NULL;
