@@ -1,5 +1,6 @@
 //! inboxd: webhooks in, exactly one business effect out.
 #![forbid(unsafe_code)]
 
+pub mod writer;
 pub mod db;
 pub mod clock;

@@ -1,0 +1,625 @@
+//! The writer: the one thread that owns the one write connection, and group commit.
+//!
+//! It takes what is queued (no artificial wait), runs each job in a savepoint of its own inside one
+//! `BEGIN IMMEDIATE`, commits once, and only then releases the answers: one fsync serves many
+//! requests, and a lone request waits for nobody. It never answers before COMMIT returned, never goes
+//! on in a transaction that SQLite has ended, and never writes again after an I/O error.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, Transaction};
+
+use crate::db;
+
+/// Jobs committed together at most.
+const BATCH_JOBS_MAX: usize = 64;
+
+/// Jobs waiting at most; more are refused at once.
+const QUEUE_JOBS_MAX: usize = 1024;
+
+/// A job that could not start for this long is refused: its sender has given up or soon will.
+const START_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// How often an idle writer looks at the disk and the log.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+
+/// How long one reading of the free space is believed.
+const DISK_READING_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// Frames in the log from which they are moved into the database file, a little at a time.
+const PASSIVE_CHECKPOINT_FRAMES: u64 = 1_000;
+
+/// Size of the log from which it is cut, waiting shortly for readers.
+const TRUNCATE_CHECKPOINT_BYTES: u64 = 32 << 20;
+
+/// How long a truncating checkpoint waits for readers.
+const TRUNCATE_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// After a truncating checkpoint that readers kept from finishing.
+const TRUNCATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Virtual machine steps of SQLite between two looks at the time limit.
+const PROGRESS_STEPS: i32 = 1_000;
+
+/// Why a job did not do its work. Its writes are undone; others in its batch are not touched.
+#[derive(Debug)]
+pub enum JobError {
+    /// A statement failed.
+    Sql(rusqlite::Error),
+    /// Anything else, in one sentence.
+    Failed(String),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sql(error) if is_interrupted(error) => {
+                f.write_str("ran longer than limits.handler_timeout and was interrupted")
+            }
+            Self::Sql(error) => write!(f, "{error}"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for JobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sql(error) => Some(error),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for JobError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// Why nothing was committed for a job.
+#[derive(Debug)]
+pub enum WriteError {
+    /// The job's own failure.
+    Job(JobError),
+    /// The store cannot take it now; the same job may succeed later.
+    Unavailable(String),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => write!(f, "{error}"),
+            Self::Unavailable(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Job(error) => Some(error),
+            Self::Unavailable(_) => None,
+        }
+    }
+}
+
+/// What the writer needs to know beside its connection.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long one job may run statements.
+    pub job_time_max: Duration,
+    /// Free space below which nothing is accepted, in bytes.
+    pub disk_free_min: u64,
+    /// The database file.
+    pub database: PathBuf,
+    /// How many jobs share one commit; 1 switches group commit off (for comparison).
+    pub batch_jobs_max: usize,
+}
+
+impl Settings {
+    /// The usual settings for a database file.
+    pub fn new(database: PathBuf, job_time_max: Duration, disk_free_min: u64) -> Self {
+        Self { job_time_max, disk_free_min, database, batch_jobs_max: BATCH_JOBS_MAX }
+    }
+}
+
+/// The queue's end that everybody else holds. Cloned freely; the writer ends when all are dropped.
+#[derive(Debug, Clone)]
+pub struct WriterHandle {
+    queue: SyncSender<Queued>,
+    health: Arc<Health>,
+}
+
+/// What the writer tells about itself.
+#[derive(Debug, Default)]
+pub struct Health {
+    failed: AtomicBool,
+    disk_low: AtomicBool,
+    commits: AtomicU64,
+    jobs: AtomicU64,
+}
+
+impl Health {
+    /// Why nothing can be accepted now, if so.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        if self.failed.load(Ordering::Acquire) {
+            Some("the store failed; restarting")
+        } else if self.disk_low.load(Ordering::Acquire) {
+            Some("free disk space is below limits.disk_free_min")
+        } else {
+            None
+        }
+    }
+
+    /// Transactions committed and jobs in them since the start.
+    pub fn committed(&self) -> (u64, u64) {
+        (self.commits.load(Ordering::Relaxed), self.jobs.load(Ordering::Relaxed))
+    }
+}
+
+impl WriterHandle {
+    /// Queues a job without waiting. `work` runs in the writer's transaction, possibly more than once,
+    /// and must have no effect outside it; `settle` is told the result after COMMIT, exactly once.
+    pub fn submit<T, W, S>(&self, work: W, settle: S)
+    where
+        T: Send + 'static,
+        W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
+        S: FnOnce(Result<T, WriteError>) + Send + 'static,
+    {
+        let job = Box::new(TypedJob { work, settle: Some(settle), value: None });
+        if let Some(obstacle) = self.health.obstacle() {
+            return refuse(job, obstacle);
+        }
+        let queued = Queued { job, start_by: Instant::now() + START_WAIT_MAX };
+        match self.queue.try_send(queued) {
+            Ok(()) => {}
+            Err(TrySendError::Full(queued)) => refuse(queued.job, "too many events wait for the store"),
+            Err(TrySendError::Disconnected(queued)) => refuse(queued.job, "shutting down"),
+        }
+    }
+
+    /// Queues a job and waits for its result. For threads that serve no request.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn run<T, W>(&self, work: W) -> Result<T, WriteError>
+    where
+        T: Send + 'static,
+        W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
+    {
+        let (answer, wait) = mpsc::sync_channel(1);
+        self.submit(work, move |result| {
+            // the receiver waits below; it cannot be gone
+            drop(answer.send(result));
+        });
+        wait.recv().unwrap_or_else(|_| Err(WriteError::Unavailable("the writer ended".to_owned())))
+    }
+
+    /// The writer's state of health.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+}
+
+fn refuse(job: Box<dyn Job>, reason: &str) {
+    job.settle(Err(WriteError::Unavailable(reason.to_owned())));
+}
+
+/// A job with its result type hidden, so that one queue carries all kinds.
+trait Job: Send {
+    /// Runs the work and keeps its value for `settle`.
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError>;
+    /// Tells the result. Consumes the job: nobody is told twice.
+    fn settle(self: Box<Self>, outcome: Result<(), WriteError>);
+}
+
+struct TypedJob<T, W, S> {
+    work: W,
+    settle: Option<S>,
+    value: Option<T>,
+}
+
+impl<T, W, S> Job for TypedJob<T, W, S>
+where
+    T: Send,
+    W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send,
+    S: FnOnce(Result<T, WriteError>) + Send,
+{
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError> {
+        self.value = None;
+        self.value = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn settle(mut self: Box<Self>, outcome: Result<(), WriteError>) {
+        let (Some(settle), value) = (self.settle.take(), self.value.take()) else {
+            return;
+        };
+        settle(
+            outcome.and_then(|()| {
+                value.ok_or_else(|| WriteError::Unavailable("the job did not run".to_owned()))
+            }),
+        );
+    }
+}
+
+struct Queued {
+    job: Box<dyn Job>,
+    start_by: Instant,
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued").finish_non_exhaustive()
+    }
+}
+
+/// The writer thread's state. [`Writer::run`] is its life.
+#[derive(Debug)]
+pub struct Writer {
+    conn: Connection,
+    queue: Receiver<Queued>,
+    settings: Settings,
+    health: Arc<Health>,
+    guard: Arc<Guard>,
+    disk_read_at: Option<Instant>,
+    truncate_after: Instant,
+    reader_blocks: bool,
+}
+
+/// What SQLite's hooks and the writer share.
+#[derive(Debug, Default)]
+struct Guard {
+    /// Only the writer's own COMMIT may commit; any other is turned into a roll-back.
+    may_commit: AtomicBool,
+    /// Transactions ended by a roll-back, whoever asked for it.
+    rollbacks: AtomicU64,
+    /// Frames in the log after the latest commit.
+    wal_frames: AtomicU64,
+    /// When the running job must end.
+    job_end: Mutex<Option<Instant>>,
+}
+
+impl Guard {
+    fn set_job_end(&self, end: Option<Instant>) {
+        *self.job_end.lock().unwrap_or_else(|e| e.into_inner()) = end;
+    }
+
+    fn job_is_late(&self) -> bool {
+        self.job_end.lock().unwrap_or_else(|e| e.into_inner()).is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// A transaction of which nothing was stored (after a failed COMMIT: perhaps something).
+struct Lost {
+    at: Stage,
+    error: JobError,
+}
+
+impl Lost {
+    /// Whether the next job would fare no better: the lock is held, or the storage failed.
+    fn hinders_all(&self) -> bool {
+        self.at == Stage::Begin || is_fatal(&self.error)
+    }
+}
+
+/// Where a transaction was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Job(usize),
+    Commit,
+}
+
+impl Writer {
+    /// Takes over an opened connection (see [`db::open_writer`]).
+    ///
+    /// # Errors
+    /// When SQLite refuses a hook.
+    pub fn new(mut conn: Connection, settings: Settings) -> rusqlite::Result<(Self, WriterHandle)> {
+        let guard = Arc::new(Guard::default());
+        install_hooks(&mut conn, &guard)?;
+        let (sender, queue) = mpsc::sync_channel(QUEUE_JOBS_MAX);
+        let health = Arc::new(Health::default());
+        let writer = Self {
+            conn,
+            queue,
+            settings,
+            health: Arc::clone(&health),
+            guard,
+            disk_read_at: None,
+            truncate_after: Instant::now(),
+            reader_blocks: false,
+        };
+        Ok((writer, WriterHandle { queue: sender, health }))
+    }
+
+    /// Works until every handle is dropped, then checkpoints and returns `Ok`. An error means that the
+    /// storage failed: what is on the disk is unknown, and the process must end and start again.
+    ///
+    /// # Errors
+    /// The I/O error that ended it.
+    pub fn run(mut self) -> rusqlite::Result<()> {
+        loop {
+            self.read_disk();
+            match self.queue.recv_timeout(IDLE_TICK) {
+                Ok(first) => {
+                    let batch = self.gather(first);
+                    self.process(batch)?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.checkpoint()?;
+        }
+        self.guard.may_commit.store(true, Ordering::Release);
+        let end = db::checkpoint(&self.conn, "TRUNCATE")?;
+        if end.busy {
+            log::info!("another process reads the database: the log is left for the next start");
+        }
+        Ok(())
+    }
+
+    /// The first job and all that wait behind it, without waiting for more.
+    fn gather(&self, first: Queued) -> Vec<Box<dyn Job>> {
+        let mut batch = Vec::with_capacity(self.settings.batch_jobs_max);
+        let now = Instant::now();
+        let mut next = Some(first);
+        while let Some(queued) = next {
+            if queued.start_by < now {
+                refuse(queued.job, "waited too long for the store");
+            } else {
+                batch.push(queued.job);
+            }
+            if batch.len() >= self.settings.batch_jobs_max {
+                break;
+            }
+            next = self.queue.try_recv().ok();
+        }
+        batch
+    }
+
+    /// Commits a batch, then answers each job. An error is the storage's: nothing is written after it.
+    fn process(&mut self, mut batch: Vec<Box<dyn Job>>) -> rusqlite::Result<()> {
+        let mut fatal = None;
+        let verdicts = match self.commit_together(&mut batch) {
+            Ok(verdicts) => verdicts,
+            Err(lost) => self.commit_singly(&mut batch, lost, &mut fatal),
+        };
+        if fatal.is_some() {
+            self.health.failed.store(true, Ordering::Release);
+        }
+        for (job, verdict) in batch.into_iter().zip(verdicts) {
+            job.settle(verdict);
+        }
+        fatal.map_or(Ok(()), Err)
+    }
+
+    /// One transaction over all jobs, each in a savepoint: a job's own failure undoes that job alone.
+    fn commit_together(&self, jobs: &mut [Box<dyn Job>]) -> Result<Vec<Result<(), WriteError>>, Lost> {
+        let lost = |at: Stage| move |error: rusqlite::Error| Lost { at, error: JobError::Sql(error) };
+        let tx = db::begin_immediate(&self.conn).map_err(lost(Stage::Begin))?;
+        let begun_after = self.guard.rollbacks.load(Ordering::Acquire);
+        let mut verdicts = Vec::with_capacity(jobs.len());
+        for (index, job) in jobs.iter_mut().enumerate() {
+            let result = self.run_in_savepoint(&tx, job.as_mut());
+            let ended = tx.is_autocommit() || self.guard.rollbacks.load(Ordering::Acquire) != begun_after;
+            match result {
+                Ok(()) if !ended => verdicts.push(Ok(())),
+                Err(error) if !ended && !is_fatal(&error) => verdicts.push(Err(classify(error))),
+                result => {
+                    let error = result.err().unwrap_or_else(|| {
+                        JobError::Failed("the handler ended the transaction it was given".to_owned())
+                    });
+                    return Err(Lost { at: Stage::Job(index), error });
+                }
+            }
+        }
+        self.guard.may_commit.store(true, Ordering::Release);
+        let committed = tx.commit();
+        self.guard.may_commit.store(false, Ordering::Release);
+        committed.map_err(lost(Stage::Commit))?;
+        self.health.commits.fetch_add(1, Ordering::Relaxed);
+        self.health.jobs.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        Ok(verdicts)
+    }
+
+    fn run_in_savepoint(&self, tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), JobError> {
+        tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+        self.guard.set_job_end(Some(Instant::now() + self.settings.job_time_max));
+        let result = catch_unwind(AssertUnwindSafe(|| job.run(tx)))
+            .unwrap_or_else(|panic| Err(JobError::Failed(format!("panicked: {}", panic_text(&*panic)))));
+        self.guard.set_job_end(None);
+        if tx.is_autocommit() {
+            return result;
+        }
+        if result.is_err() {
+            tx.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        }
+        tx.prepare_cached("RELEASE job")?.execute([])?;
+        result
+    }
+
+    /// After a lost transaction: each job in one of its own, so that only the guilty one fails.
+    fn commit_singly(
+        &self,
+        jobs: &mut [Box<dyn Job>],
+        lost: Lost,
+        fatal: &mut Option<rusqlite::Error>,
+    ) -> Vec<Result<(), WriteError>> {
+        let count = jobs.len();
+        log::debug!("a batch of {count} was rolled back: {}", lost.error);
+        if lost.hinders_all() {
+            return refuse_all(count, lost.error, fatal);
+        }
+        if count == 1 {
+            return vec![Err(classify(lost.error))];
+        }
+        // a full disk may be the whole batch's doing: then the job at hand gets a try of its own as well
+        let mut known = Some(lost).filter(|lost| !is_storage(&lost.error));
+        let mut verdicts = Vec::with_capacity(count);
+        for (index, job) in jobs.iter_mut().enumerate() {
+            let outcome = match known.take_if(|lost| lost.at == Stage::Job(index)) {
+                Some(lost) => Err(lost),
+                None => self.commit_together(std::slice::from_mut(job)),
+            };
+            match outcome {
+                Ok(verdict) => verdicts.extend(verdict),
+                Err(lost) if lost.hinders_all() => {
+                    verdicts.extend(refuse_all(count - index, lost.error, fatal));
+                    break;
+                }
+                Err(lost) => verdicts.push(Err(classify(lost.error))),
+            }
+        }
+        verdicts
+    }
+
+    /// Moves the log into the database file between batches. On this connection alone, and looked at:
+    /// SQLite's automatic checkpoint would swallow its errors, and a second thread's never resets the log.
+    fn checkpoint(&mut self) -> rusqlite::Result<()> {
+        let frames = self.guard.wal_frames.load(Ordering::Relaxed);
+        if frames < PASSIVE_CHECKPOINT_FRAMES {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let is_long = wal_bytes(&self.settings.database) >= TRUNCATE_CHECKPOINT_BYTES;
+        let done = if is_long && now >= self.truncate_after {
+            self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
+            let done = db::checkpoint(&self.conn, "TRUNCATE");
+            self.conn.busy_timeout(db::BUSY_TIMEOUT)?;
+            let done = ignore_busy(done)?;
+            self.tell_about_readers(done.busy);
+            if done.busy {
+                self.truncate_after = now + TRUNCATE_PAUSE;
+            }
+            done
+        } else {
+            ignore_busy(db::checkpoint(&self.conn, "PASSIVE"))?
+        };
+        if done.log_frames == done.moved_frames {
+            self.guard.wal_frames.store(0, Ordering::Relaxed);
+        } else {
+            // a reader holds the rest: try again when as much has been added
+            self.guard.wal_frames.store(PASSIVE_CHECKPOINT_FRAMES / 2, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn tell_about_readers(&mut self, busy: bool) {
+        if busy && !self.reader_blocks {
+            log::warn!(
+                "a long read of the database keeps its log from being cut (now {} MiB); end it, or the disk fills",
+                wal_bytes(&self.settings.database) >> 20
+            );
+        }
+        self.reader_blocks = busy;
+    }
+
+    /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
+    fn read_disk(&mut self) {
+        let now = Instant::now();
+        if self.disk_read_at.is_some_and(|at| now - at < DISK_READING_AGE_MAX) {
+            return;
+        }
+        self.disk_read_at = Some(now);
+        let dir = self.settings.database.parent().unwrap_or(&self.settings.database);
+        let is_low = match rustix::fs::statvfs(dir) {
+            Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize) < self.settings.disk_free_min,
+            Err(error) => {
+                log::warn!("cannot read the free space of {}: {error}", dir.display());
+                false
+            }
+        };
+        if is_low != self.health.disk_low.swap(is_low, Ordering::AcqRel) {
+            if is_low {
+                log::error!(
+                    "less than limits.disk_free_min ({} bytes) is free on {}: answering 503 until there is room",
+                    self.settings.disk_free_min,
+                    dir.display()
+                );
+            } else {
+                log::info!("there is room on {} again: accepting", dir.display());
+            }
+        }
+    }
+}
+
+fn install_hooks(conn: &mut Connection, guard: &Arc<Guard>) -> rusqlite::Result<()> {
+    let shared = Arc::clone(guard);
+    conn.progress_handler(PROGRESS_STEPS, Some(move || shared.job_is_late()))?;
+    // a statement after an unnoticed roll-back would commit by itself; this makes that impossible
+    let shared = Arc::clone(guard);
+    conn.commit_hook(Some(move || !shared.may_commit.load(Ordering::Acquire)))?;
+    let shared = Arc::clone(guard);
+    conn.rollback_hook(Some(move || {
+        shared.rollbacks.fetch_add(1, Ordering::AcqRel);
+    }))?;
+    let shared = Arc::clone(guard);
+    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, frames: std::ffi::c_int| {
+        shared.wal_frames.store(u64::try_from(frames).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }))
+}
+
+fn refuse_all(
+    count: usize,
+    error: JobError,
+    fatal: &mut Option<rusqlite::Error>,
+) -> Vec<Result<(), WriteError>> {
+    let reason = error.to_string();
+    if let JobError::Sql(error) = error
+        && db::is_fatal_error(&error)
+    {
+        *fatal = Some(error);
+    }
+    let refusal = || Err(WriteError::Unavailable(reason.clone()));
+    std::iter::repeat_with(refusal).take(count).collect()
+}
+
+fn classify(error: JobError) -> WriteError {
+    if is_storage(&error) { WriteError::Unavailable(error.to_string()) } else { WriteError::Job(error) }
+}
+
+fn is_storage(error: &JobError) -> bool {
+    matches!(error, JobError::Sql(error) if db::is_storage_error(error))
+}
+
+fn is_fatal(error: &JobError) -> bool {
+    matches!(error, JobError::Sql(error) if db::is_fatal_error(error))
+}
+
+fn is_interrupted(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}
+
+fn wal_bytes(database: &std::path::Path) -> u64 {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(0, |file| file.len())
+}
+
+/// A checkpoint that finds somebody in its way has moved what it could.
+fn ignore_busy(done: rusqlite::Result<db::Checkpoint>) -> rusqlite::Result<db::Checkpoint> {
+    match done {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+            Ok(db::Checkpoint { busy: true, log_frames: 1, moved_frames: 0 })
+        }
+        done => done,
+    }
+}
