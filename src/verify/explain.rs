@@ -1,0 +1,582 @@
+//! Explaining: what a person should look at when a delivery does not verify.
+//!
+//! The hints name headers, lengths, seconds and likely causes. They never contain a secret, a
+//! signature, or any byte of a body. Trying out what *would* have matched costs many MACs, so that
+//! part is for the command line; the daemon uses [`explain_headers`].
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde::de::IgnoredAny;
+
+use super::identity::{self, EventId};
+use super::scheme::{Flaw, Presented, Scheme, Timestamp};
+use super::secret::{KeyForm, Keyed};
+use super::{Delivery, Headers, Rejection, Secret, Verifier, age_ms, presets, skew_s};
+
+/// Bodies above this are not re-serialised in search of a match.
+const REWRITTEN_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// The answer of `inboxd verify`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The signature holds.
+    Genuine {
+        /// The provider's id; `None` where the body's hash would be the key, or a header is missing.
+        event_id: Option<String>,
+        /// The type, where it is known.
+        event_type: Option<String>,
+        /// What the daemon would object to all the same.
+        hint: Option<String>,
+    },
+    /// It does not.
+    Refused {
+        /// Why.
+        rejection: Rejection,
+        /// What to look at.
+        hint: String,
+    },
+}
+
+impl Report {
+    /// Whether the signature holds.
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Self::Genuine { .. })
+    }
+
+    /// One line of JSON: `{"ok":true,"event_id":…,"event_type":…}`, with a `hint` where there is one, or
+    /// `{"ok":false,"reason":…,"hint":…}`.
+    pub fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct Genuine<'a> {
+            ok: bool,
+            event_id: Option<&'a str>,
+            event_type: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            hint: Option<&'a str>,
+        }
+        #[derive(Serialize)]
+        struct Refused<'a> {
+            ok: bool,
+            reason: &'a str,
+            hint: &'a str,
+        }
+        match self {
+            Self::Genuine { event_id, event_type, hint } => serde_json::to_string(&Genuine {
+                ok: true,
+                event_id: event_id.as_deref(),
+                event_type: event_type.as_deref(),
+                hint: hint.as_deref(),
+            }),
+            Self::Refused { rejection, hint } => {
+                serde_json::to_string(&Refused { ok: false, reason: rejection.reason(), hint })
+            }
+        }
+        .unwrap_or_else(|_| String::from(r#"{"ok":false}"#))
+    }
+}
+
+/// Judges a delivery with the daemon's own verifier, secrets of any length.
+///
+/// It judges the *signature*: a missing unsigned id is reported as `event_id` null and a hint.
+pub fn report(
+    scheme: Scheme,
+    secrets: Vec<Secret>,
+    tolerance: Duration,
+    delivery: &Delivery<'_>,
+    now_s: i64,
+) -> Report {
+    let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
+    if let Err(rejection) = verifier.authenticate(delivery, now_s) {
+        let mut hints: Vec<_> = problems.iter().map(|problem| format!("The {problem}.")).collect();
+        hints.push(explain(&verifier, delivery, &rejection, now_s));
+        return Report::Refused { rejection, hint: hints.join(" ") };
+    }
+    let parsed = verifier.parse(delivery);
+    let identity = identity::identify(&verifier.scheme, delivery.headers, &parsed);
+    let (event_id, missing) = match identity.id {
+        EventId::Own(id) => (Some(id), None),
+        EventId::BodyHash => (None, None),
+        EventId::HeaderMissing(name) => (
+            None,
+            Some(format!(
+                "The signature holds, but the daemon needs the id in {name}; {}.",
+                received(delivery.headers)
+            )),
+        ),
+    };
+    let defect = identity
+        .defect
+        .map(|defect| format!("The signature holds, but the daemon would quarantine this event: {defect}."));
+    Report::Genuine { event_id, event_type: identity.event_type, hint: missing.or(defect) }
+}
+
+/// What can be said from the headers alone, for the daemon's log; `None` where it takes the body.
+pub fn explain_headers(
+    verifier: &Verifier,
+    headers: &Headers,
+    rejection: &Rejection,
+    now_s: i64,
+) -> Option<String> {
+    let delivery = Delivery { method: "", url: "", headers, body: &[][..] };
+    match rejection {
+        Rejection::SignatureMismatch => None,
+        rejection => Some(explain(verifier, &delivery, rejection, now_s)),
+    }
+}
+
+/// What to look at, in a sentence or a few.
+pub fn explain(verifier: &Verifier, delivery: &Delivery<'_>, rejection: &Rejection, now_s: i64) -> String {
+    let scheme = verifier.scheme();
+    match (scheme.present(delivery), rejection) {
+        (Err(flaw), _) => explain_flaw(scheme, delivery, &flaw),
+        (Ok(_), Rejection::TimestampOutsideTolerance { skew_s }) => explain_skew(verifier, *skew_s),
+        (Ok(presented), Rejection::SignatureMismatch) => {
+            explain_mismatch(verifier, delivery, &presented, now_s)
+        }
+        (Ok(_), Rejection::EventIdMissing) => {
+            match scheme.sources.event_id.iter().find_map(identity::Source::header) {
+                Some(name) => {
+                    format!("There is not exactly one value of {name}; {}.", received(delivery.headers))
+                }
+                None => String::from("The event carries no id."),
+            }
+        }
+        (Ok(_), Rejection::SignatureMissing | Rejection::SignatureMalformed) => {
+            String::from("The signed time inside the body is missing or not a plain decimal number.")
+        }
+    }
+}
+
+fn explain_flaw(scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String {
+    let header = &scheme.header.name;
+    match flaw {
+        Flaw::NoSignature => explain_missing(scheme, delivery.headers),
+        Flaw::SeveralLines(name) => format!(
+            "There is more than one {name} header; a proxy may have merged two requests or added its own."
+        ),
+        Flaw::NamesDisagree(one, other) => format!(
+            "{one} and {other} are both there and say different things; the sender or a proxy must send one set."
+        ),
+        Flaw::NoneLabelled => format!(
+            "{header} has no signature of the expected form, which is {:?} and the signature.",
+            scheme.header.element("")
+        ),
+        Flaw::NoneWellFormed => format!(
+            "{header} has a signature of the expected form, but it is not a whole HMAC-SHA256 in {}: it was cut off or re-encoded.",
+            scheme.encoding_words()
+        ),
+        Flaw::TooMany => {
+            format!("{header} holds more than 16 signatures; no provider sends so many.")
+        }
+        Flaw::TimestampMissing => format!("The signed time is missing; {}.", received(delivery.headers)),
+        Flaw::TimestampRepeated => {
+            format!("{header} holds the time more than once, so it is unclear which one was signed.")
+        }
+        Flaw::TimestampNotDecimal => String::from("The signed time is not a plain decimal number."),
+        Flaw::NoId(name) => format!(
+            "The signature covers the id in {name}, which is missing; {}.",
+            received(delivery.headers)
+        ),
+        Flaw::IdAmbiguous => String::from(
+            "The id contains a separator and a number like a time, so the signed text could be read in two ways.",
+        ),
+    }
+}
+
+fn explain_missing(scheme: &Scheme, headers: &Headers) -> String {
+    let header = &scheme.header.name;
+    let star = if scheme.header.numbered { "1" } else { "" };
+    let other = presets::all()
+        .iter()
+        .filter(|preset| {
+            preset.name != scheme.name() && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
+        })
+        .find(|preset| headers.first(preset.recipe.signature_header).is_some());
+    let advice = match other {
+        Some(preset) => format!("this looks like a delivery from {}", preset.title),
+        None => String::from("a proxy or CDN may have dropped it, or the sender has no secret set"),
+    };
+    format!("There is no signature in {header}{star}; {}; {advice}.", received(headers))
+}
+
+fn explain_skew(verifier: &Verifier, skew_s: i64) -> String {
+    let direction = if skew_s < 0 { "in the future" } else { "ago" };
+    let tolerance_s = verifier.tolerance_ms / 1000;
+    let seconds = skew_s.unsigned_abs();
+    format!(
+        "The signature is right, but it was made {seconds} s {direction}, and {tolerance_s} s are tolerated: \
+         check this machine's clock (is NTP running?), or it is an old delivery sent again."
+    )
+}
+
+fn explain_mismatch(
+    verifier: &Verifier,
+    delivery: &Delivery<'_>,
+    presented: &Presented<'_>,
+    now_s: i64,
+) -> String {
+    let scheme = verifier.scheme();
+    let cause = secret_that_would_match(verifier, delivery, presented)
+        .or_else(|| url_that_would_match(verifier, delivery))
+        .or_else(|| body_that_would_match(verifier, delivery));
+    let mut hint = match cause {
+        Some(cause) => cause,
+        None if verifier.keys.is_empty() => String::from("No secret could be used."),
+        None if delivery.body.is_empty() => {
+            String::from("The body is empty: something before us (a body parser?) may have read it.")
+        }
+        None => String::from(
+            "Either the secret is another one (each endpoint, account, mode and CLI listener has its own), \
+             or the body was changed on the way: it must be the exact bytes received.",
+        ),
+    };
+    if let (Some(timestamp), Some(signed_at)) = (&scheme.timestamp, presented.signed_at) {
+        hint.extend(time_remark(verifier, timestamp, signed_at, now_s));
+    }
+    hint
+}
+
+fn time_remark(verifier: &Verifier, timestamp: &Timestamp, signed_at: i64, now_s: i64) -> Option<String> {
+    // 10^11 s is the year 5138, 10^11 ms is March 1973
+    let looks_like_ms = signed_at >= 100_000_000_000;
+    let age_ms = age_ms(timestamp, signed_at, now_s);
+    match (timestamp.unit_ms, looks_like_ms) {
+        (1000, true) => Some(String::from(" The time looks like milliseconds, where seconds are expected.")),
+        (1, false) => Some(String::from(" The time looks like seconds, where milliseconds are expected.")),
+        _ if age_ms.unsigned_abs() > u128::from(verifier.tolerance_ms.unsigned_abs()) => {
+            Some(format!(" It is also {} s away from our clock.", skew_s(age_ms).unsigned_abs()))
+        }
+        _ => None,
+    }
+}
+
+fn secret_that_would_match(
+    verifier: &Verifier,
+    delivery: &Delivery<'_>,
+    presented: &Presented<'_>,
+) -> Option<String> {
+    let scheme = verifier.scheme();
+    verifier.keys.iter().find_map(|key| {
+        let found = key_variants(scheme, key.secret.expose()).into_iter().find(|(bytes, _)| {
+            Keyed::new(scheme.algorithm, bytes)
+                .is_ok_and(|keyed| presented.has(&scheme.tag(&keyed, delivery, presented)))
+        });
+        found.map(|(_, what)| format!("The secret {} {what}.", key.secret.label()))
+    })
+}
+
+/// The usual ways to hold the right secret wrongly.
+fn key_variants(scheme: &Scheme, secret: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    let trimmed = secret.trim_ascii();
+    let unquoted = trimmed.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(trimmed);
+    let bare = unquoted.strip_prefix(b"whsec_").unwrap_or(unquoted);
+    let with_prefix = [b"whsec_".as_slice(), unquoted].concat();
+    let with_newline = [secret, b"\n"].concat();
+    let decoded =
+        |form: KeyForm, what: &'static str| form.key_bytes("whsec_", unquoted).ok().map(|key| (key, what));
+    let as_configured = |bytes: &[u8], what: &'static str| {
+        scheme.key.key_bytes(&scheme.key_prefix, bytes).ok().map(|key| (key, what))
+    };
+    [
+        as_configured(trimmed, "would match without the newline or blank around it"),
+        as_configured(unquoted, "would match without the quotes around it"),
+        as_configured(bare, "would match without whsec_"),
+        as_configured(&with_prefix, "would match with whsec_ in front of it"),
+        as_configured(&with_newline, "would match with a newline at its end: the sender's copy has one"),
+        decoded(KeyForm::Base64, "would match base64-decoded, as Standard Webhooks and Svix do it; this may be the wrong provider"),
+        Some((unquoted.to_vec(), "would match as plain text, not base64-decoded, as Stripe and Polar do it; this may be the wrong provider")),
+        decoded(KeyForm::Hex, "would match hex-decoded"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {
+    if !verifier.scheme().signs_url() {
+        return None;
+    }
+    let url = delivery.url;
+    let other_scheme = match url.split_once("://") {
+        Some(("http", rest)) => format!("https://{rest}"),
+        Some((_, rest)) => format!("http://{rest}"),
+        None => format!("https://{url}"),
+    };
+    let path = url.split('?').next().unwrap_or(url);
+    [
+        (other_scheme, "http and https swapped"),
+        (format!("{url}/"), "a slash at its end"),
+        (url.trim_end_matches('/').to_owned(), "no slash at its end"),
+        (path.to_owned(), "no query"),
+    ]
+    .into_iter()
+    .find(|(url, _)| verifier.would_match(&Delivery { url, ..*delivery }))
+    .map(|(_, what)| {
+        format!(
+            "The signature would match a URL with {what}: give the public URL exactly as the sender knows it."
+        )
+    })
+}
+
+fn body_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {
+    let body = delivery.body;
+    let matches = |body: &[u8]| verifier.would_match(&Delivery { body, ..*delivery });
+    simple_variants(body)
+        .into_iter()
+        .find(|(variant, _)| matches(variant))
+        .map(|(_, what)| format!("The signature matches {what}."))
+        .or_else(|| {
+            rewritten(body).any(|variant| matches(&variant)).then(|| {
+                String::from("The signature matches the same JSON written differently: the body was parsed and serialised again; pass on the exact bytes received.")
+            })
+        })
+}
+
+fn simple_variants(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    let lf = replaced(body, b"\r\n", b"\n");
+    let mut variants = vec![
+        (body.trim_ascii().to_vec(), "the body without the white space around it"),
+        ([body, b"\n"].concat(), "the body with a newline at its end, which was cut off"),
+        ([body, b"\r\n"].concat(), "the body with CR LF at its end, which was cut off"),
+        (replaced(&lf, b"\n", b"\r\n"), "the body with CR LF line ends; they were changed on the way"),
+        (lf, "the body with LF line ends; they were changed on the way"),
+        (body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).to_vec(), "the body without its byte order mark"),
+        ([b"\xef\xbb\xbf", body].concat(), "the body with a byte order mark, which was cut off"),
+        (STANDARD.encode(body).into_bytes(), "the base64 of the body: something decoded it on the way"),
+        (Vec::new(), "an empty body"),
+    ];
+    if let Ok(decoded) = STANDARD.decode(body.trim_ascii()) {
+        variants.push((
+            decoded,
+            "the base64-decoded body: a gateway encoded it on the way and must pass it on unchanged",
+        ));
+    }
+    variants
+}
+
+fn replaced(body: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(byte) = rest.first() {
+        if let Some(after) = rest.strip_prefix(from) {
+            out.extend_from_slice(to);
+            rest = after;
+        } else {
+            out.push(*byte);
+            rest = &rest[1..];
+        }
+    }
+    out
+}
+
+/// The same JSON as other serialisers write it, key order kept.
+fn rewritten(body: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let text = std::str::from_utf8(body).ok().filter(|text| {
+        text.len() <= REWRITTEN_BODY_BYTES_MAX && serde_json::from_str::<IgnoredAny>(text).is_ok()
+    });
+    let layouts = [Layout::Compact, Layout::Spaced, Layout::Indented(2), Layout::Indented(4)];
+    text.into_iter().flat_map(move |text| {
+        layouts.into_iter().flat_map(move |layout| {
+            SPELLINGS.iter().flat_map(move |spelling| {
+                let laid_out = laid_out(text, layout);
+                let json = spelling.iter().fold(laid_out, |json, escapes| respelled(&json, *escapes));
+                [format!("{json}\n"), json].map(String::into_bytes)
+            })
+        })
+    })
+}
+
+/// How serialisers spell strings: as it was, JavaScript, Python, PHP, PHP with unescaped Unicode.
+const SPELLINGS: [&[Escapes]; 5] = [
+    &[],
+    &[Escapes::SlashPlain, Escapes::Unicode],
+    &[Escapes::SlashPlain, Escapes::Ascii],
+    &[Escapes::SlashEscaped, Escapes::Ascii],
+    &[Escapes::SlashEscaped, Escapes::Unicode],
+];
+
+#[derive(Clone, Copy)]
+enum Layout {
+    /// `JSON.stringify`
+    Compact,
+    /// Python's `json.dumps`
+    Spaced,
+    Indented(usize),
+}
+
+/// White space between tokens as this layout has it. The text is valid JSON.
+fn laid_out(json: &str, layout: Layout) -> String {
+    let (mut out, mut depth) = (String::with_capacity(json.len()), 0usize);
+    let (mut in_string, mut escaped) = (false, false);
+    let mut chars = json.chars().peekable();
+    let line = |out: &mut String, depth: usize| {
+        if let Layout::Indented(width) = layout {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', width * depth));
+        }
+    };
+    while let Some(c) = chars.next() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+            out.push(c);
+            continue;
+        }
+        match c {
+            ' ' | '\t' | '\n' | '\r' => {}
+            '{' | '[' => {
+                out.push(c);
+                while chars.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(close) => out.push(close),
+                    None => {
+                        depth += 1;
+                        line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push_str(if matches!(layout, Layout::Spaced) { ", " } else { "," });
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(if matches!(layout, Layout::Compact) { ":" } else { ": " }),
+            _ => {
+                in_string = c == '"';
+                out.push(c);
+            }
+        }
+    }
+    out
+}
+
+#[derive(Clone, Copy)]
+enum Escapes {
+    /// `\/`
+    SlashEscaped,
+    SlashPlain,
+    /// `\u00e9`
+    Ascii,
+    Unicode,
+}
+
+/// Characters in strings as this style spells them. The text is valid JSON, so `\`, `/` and
+/// non-ASCII characters stand in strings only.
+fn respelled(json: &str, style: Escapes) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match (style, c) {
+            (Escapes::SlashEscaped, '/') => out.push_str("\\/"),
+            (Escapes::Ascii, c) if !c.is_ascii() => {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            (_, '\\') => {
+                let (piece, after) = escape(rest);
+                match (style, piece) {
+                    (Escapes::SlashPlain, "/") => out.push('/'),
+                    (Escapes::Unicode, piece) if piece.starts_with('u') => match unescaped(piece) {
+                        Some(text) => out.push_str(&text),
+                        None => out.extend(["\\", piece]),
+                    },
+                    (_, piece) => out.extend(["\\", piece]),
+                }
+                rest = after;
+            }
+            (_, c) => out.push(c),
+        }
+    }
+    out
+}
+
+/// What follows a backslash: one character, `uXXXX`, or a surrogate pair as one piece.
+fn escape(rest: &str) -> (&str, &str) {
+    let high = rest.strip_prefix(['u', 'U']).is_some_and(|hex| hex.starts_with(['d', 'D']));
+    let length = match rest.as_bytes().first() {
+        Some(b'u') if high && rest.get(5..7) == Some("\\u") => 11,
+        Some(b'u') => 5,
+        _ => 1,
+    };
+    rest.split_at_checked(length).unwrap_or((rest, ""))
+}
+
+/// The character of `uXXXX`, unless JSON needs it escaped.
+fn unescaped(piece: &str) -> Option<String> {
+    let text: String = serde_json::from_str(&format!("\"\\{piece}\"")).ok()?;
+    (!text.is_ascii()).then_some(text)
+}
+
+/// `header names received: a, b`, with nothing else of them.
+fn received(headers: &Headers) -> String {
+    const SHOWN_MAX: usize = 30;
+    let printable = |name: &str| -> String { name.chars().filter(char::is_ascii_graphic).take(60).collect() };
+    let names: Vec<_> = headers.iter().take(SHOWN_MAX).map(|(name, _)| printable(name)).collect();
+    match headers.iter().count() {
+        0 => String::from("no header was received"),
+        1..=SHOWN_MAX => format!("header names received: {}", names.join(", ")),
+        more => format!("header names received: {} and {} more", names.join(", "), more - SHOWN_MAX),
+    }
+}
+
+impl Verifier {
+    fn would_match(&self, delivery: &Delivery<'_>) -> bool {
+        self.scheme.present(delivery).is_ok_and(|presented| self.matching(delivery, &presented).is_some())
+    }
+}
+
+impl Presented<'_> {
+    fn has(&self, tag: &super::secret::Tag) -> bool {
+        self.candidates.iter().any(|candidate| bool::from(tag.ct_eq(candidate)))
+    }
+}
+
+impl Scheme {
+    fn encoding_words(&self) -> &'static str {
+        match self.encoding {
+            super::secret::Encoding::Hex => "64 lower-case hex digits",
+            super::secret::Encoding::Base64 => "padded standard base64",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_written_as_other_serialisers_do() {
+        let json = r#"{ "a" : [1, {} , [ ]],"b":"x: \"{,}\" \\", "c":{"d":1.0e2} }"#;
+        assert_eq!(laid_out(json, Layout::Compact), r#"{"a":[1,{},[]],"b":"x: \"{,}\" \\","c":{"d":1.0e2}}"#);
+        assert_eq!(
+            laid_out(json, Layout::Spaced),
+            r#"{"a": [1, {}, []], "b": "x: \"{,}\" \\", "c": {"d": 1.0e2}}"#
+        );
+        assert_eq!(
+            laid_out(r#"{"a":[1,{}],"b":2}"#, Layout::Indented(2)),
+            "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": 2\n}"
+        );
+    }
+
+    #[test]
+    fn escapes_are_respelled_without_touching_the_others() {
+        let json = r#""a/b\/c\\/ é\u00e9 🚀\ud83d\ude80 \u000a\u0022\n""#;
+        assert_eq!(respelled(r#""a/b""#, Escapes::SlashEscaped), r#""a\/b""#);
+        assert_eq!(
+            respelled(json, Escapes::SlashPlain),
+            r#""a/b/c\\/ é\u00e9 🚀\ud83d\ude80 \u000a\u0022\n""#
+        );
+        assert_eq!(
+            respelled(json, Escapes::Ascii),
+            r#""a/b\/c\\/ \u00e9\u00e9 \ud83d\ude80\ud83d\ude80 \u000a\u0022\n""#
+        );
+        assert_eq!(respelled(json, Escapes::Unicode), r#""a/b\/c\\/ éé 🚀🚀 \u000a\u0022\n""#);
+    }
+}

@@ -1,0 +1,397 @@
+//! Who and what: the event's id, type, object, account and mode, read from a delivery whose signature held.
+//!
+//! Nothing here refuses a signed delivery for its content. What cannot be used is either treated as
+//! absent (object, version) or named as a *defect*, so that the event is stored and a person looks at
+//! it: an unreadable body, an unusable id, and what decides routing and scope (type, account).
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::Headers;
+use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
+
+/// Ids, types and the like are at most this long, in bytes.
+const TEXT_BYTES_MAX: usize = 255;
+
+/// Test sends of dashboards carry constant ids that end like this (`evt_00000000000000`).
+const TEST_SEND_SUFFIX: &str = "00000000000000";
+
+/// Where one fact is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    Header(String),
+    Json(String),
+}
+
+impl Source {
+    fn parse(key: &str, text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("header", name)) if is_header_name(name) => Ok(Self::Header(name.to_owned())),
+            Some(("json", pointer)) if pointer.starts_with('/') => Ok(Self::Json(pointer.to_owned())),
+            _ => Err(rule(key, text, "write header:NAME or json:/pointer")),
+        }
+    }
+
+    pub(super) fn header(&self) -> Option<&str> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Json(_) => None,
+        }
+    }
+
+    fn shown(&self) -> &str {
+        match self {
+            Self::Header(name) => name,
+            Self::Json(pointer) => pointer,
+        }
+    }
+}
+
+/// Where everything is written; of several sources the first one present counts.
+#[derive(Debug, Clone)]
+pub(super) struct Sources {
+    pub(super) event_id: Vec<Source>,
+    pub(super) event_type: Vec<Source>,
+    pub(super) event_action: Option<Source>,
+    object_id: Vec<Source>,
+    account: Vec<Source>,
+    livemode: Vec<Source>,
+    api_version: Vec<Source>,
+    integer_ids: bool,
+    kept_headers: Vec<String>,
+}
+
+impl Sources {
+    pub(super) fn build(recipe: &Recipe<'_>) -> Result<Self, String> {
+        let list = |key: &str, texts: &[&str]| {
+            texts.iter().map(|text| Source::parse(key, text)).collect::<Result<Vec<_>, _>>()
+        };
+        let action =
+            (!recipe.event_action.is_empty()).then(|| Source::parse("event_action", recipe.event_action));
+        let mut sources = Self {
+            event_id: list("event_id", recipe.event_id)?,
+            event_type: list("event_type", recipe.event_type)?,
+            event_action: action.transpose()?,
+            object_id: list("object_id", recipe.object_id)?,
+            account: list("account", recipe.account)?,
+            livemode: list("livemode", recipe.livemode)?,
+            api_version: list("api_version", recipe.api_version)?,
+            integer_ids: recipe.integer_ids,
+            kept_headers: vec![String::from("content-type")],
+        };
+        let named: Vec<_> = [&sources.event_id, &sources.event_type, &sources.object_id]
+            .into_iter()
+            .flatten()
+            .filter_map(|source| source.header().map(str::to_owned))
+            .collect();
+        sources.keep(&named);
+        Ok(sources)
+    }
+
+    /// Adds headers that are stored with the event.
+    pub(super) fn keep<T: AsRef<str>>(&mut self, names: &[T]) {
+        for name in names {
+            let name = name.as_ref().to_ascii_lowercase();
+            if !self.kept_headers.contains(&name) {
+                self.kept_headers.push(name);
+            }
+        }
+    }
+
+    /// The kept headers of a delivery as a JSON object with lower-case names.
+    pub(super) fn kept(&self, headers: &Headers) -> String {
+        let kept: Map<String, Value> = self
+            .kept_headers
+            .iter()
+            .filter_map(|name| Some((name.clone(), Value::from(headers.first(name)?))))
+            .collect();
+        Value::Object(kept).to_string()
+    }
+}
+
+/// A form that has the JSON in one field.
+#[derive(Debug, Clone)]
+pub(super) struct Form {
+    pub(super) field: String,
+}
+
+impl Form {
+    /// The field's decoded text, where the body is a form that has it exactly once.
+    pub(super) fn json<'a>(&self, headers: &Headers, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        if !is_form(headers) {
+            return None;
+        }
+        let mut values = body
+            .split(|byte| *byte == b'&')
+            .map(|pair| match pair.iter().position(|byte| *byte == b'=') {
+                Some(at) => (&pair[..at], &pair[at + 1..]),
+                None => (pair, &b""[..]),
+            })
+            .filter(|(name, _)| *form_decoded(name) == *self.field.as_bytes())
+            .map(|(_, value)| value);
+        match (values.next(), values.next()) {
+            (Some(value), None) => Some(form_decoded(value)),
+            _ => None,
+        }
+    }
+}
+
+fn is_form(headers: &Headers) -> bool {
+    let content_type = headers.first("content-type").unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// `+` and `%XX` decoded; a broken escape stands for itself (WHATWG URL, section 5.1).
+fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        return Cow::Borrowed(text);
+    }
+    let digit = |at: usize| {
+        text.get(at)
+            .and_then(|byte| char::from(*byte).to_digit(16))
+            .and_then(|value| u8::try_from(value).ok())
+    };
+    let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
+    while let Some(byte) = text.get(at) {
+        let escaped = (*byte == b'%').then(|| digit(at + 1).zip(digit(at + 2))).flatten();
+        out.push(match (escaped, byte) {
+            (Some((high, low)), _) => high << 4 | low,
+            (None, b'+') => b' ',
+            (None, byte) => *byte,
+        });
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    Cow::Owned(out)
+}
+
+/// The body as JSON, or why it is none.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    /// `Null` where there is a defect.
+    pub(super) json: Value,
+    pub(super) defect: Option<String>,
+}
+
+/// Parses the body once. The defect's text never quotes the body.
+pub(super) fn parse(form: Option<&Form>, headers: &Headers, body: &[u8]) -> Parsed {
+    let text = match form {
+        Some(form) if is_form(headers) => match form.json(headers, body) {
+            Some(text) => text,
+            None => {
+                return Parsed {
+                    json: Value::Null,
+                    defect: Some(format!("the form has not exactly one field {:?}", form.field)),
+                };
+            }
+        },
+        _ => Cow::Borrowed(body),
+    };
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+    match serde_json::from_slice(text) {
+        Ok(json) => Parsed { json, defect: None },
+        Err(_) if text.is_empty() => {
+            Parsed { json: Value::Null, defect: Some(String::from("the body is empty")) }
+        }
+        Err(_) if std::str::from_utf8(text).is_err() => {
+            Parsed { json: Value::Null, defect: Some(String::from("the body is not UTF-8")) }
+        }
+        Err(error) => Parsed { json: Value::Null, defect: Some(format!("the body is not JSON: {error}")) },
+    }
+}
+
+/// What the event says about itself.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) id: EventId,
+    pub(super) event_type: Option<String>,
+    pub(super) object_id: Option<String>,
+    pub(super) account: Option<String>,
+    pub(super) livemode: Option<bool>,
+    pub(super) api_version: Option<String>,
+    pub(super) defect: Option<String>,
+    pub(super) is_test_send: bool,
+}
+
+/// The event's id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum EventId {
+    /// As the provider wrote it.
+    Own(String),
+    /// There is none that could be used: the body's hash is the key.
+    BodyHash,
+    /// The header that must carry it is missing, empty or contradicts itself.
+    HeaderMissing(String),
+}
+
+/// Reads every fact. Never fails: see the module's first lines for what becomes of unusable content.
+pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> Identity {
+    let sources = &scheme.sources;
+    let read = Reader { headers, family: scheme.family(headers), parsed, integers: sources.integer_ids };
+    let mut defects: Vec<String> = parsed.defect.iter().cloned().collect();
+    let id = event_id(sources, &read, &mut defects);
+    let object_id = read.first(&sources.object_id).usable();
+    let event_type =
+        defect_if_unusable("type", read.first(&sources.event_type), &mut defects).and_then(|event_type| {
+            let action = sources.event_action.iter().find_map(|source| read.one(source).usable());
+            let joined = action.map_or(event_type.clone(), |action| format!("{event_type}.{action}"));
+            defect_if_unusable("type", checked(joined), &mut defects)
+        });
+    let account = defect_if_unusable("account", read.first(&sources.account), &mut defects);
+    let own_id = match &id {
+        EventId::Own(id) => Some(id.as_str()),
+        EventId::BodyHash | EventId::HeaderMissing(_) => None,
+    };
+    Identity {
+        is_test_send: own_id.is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX))
+            || object_id.as_deref().is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX)),
+        livemode: sources.livemode.iter().find_map(|source| match source {
+            Source::Json(pointer) => parsed.json.pointer(pointer)?.as_bool(),
+            Source::Header(_) => None,
+        }),
+        api_version: read.first(&sources.api_version).usable(),
+        defect: defects.into_iter().next(),
+        id,
+        event_type,
+        object_id,
+        account,
+    }
+}
+
+fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
+    let named: Vec<&str> = sources.event_id.iter().map(Source::shown).collect();
+    let in_header = sources.event_id.iter().find_map(Source::header);
+    match (read.first(&sources.event_id), in_header) {
+        (Field::Absent, Some(header)) => EventId::HeaderMissing(header.to_owned()),
+        // An unreadable body has one key, wherever its id is, and one place in the list of things to look at.
+        _ if read.parsed.defect.is_some() => EventId::BodyHash,
+        (Field::Text(id), _) => EventId::Own(id),
+        (Field::Absent, None) if named.is_empty() => EventId::BodyHash,
+        (Field::Absent, None) => {
+            defects.push(format!("the body has no id at {}", named.join(" or ")));
+            EventId::BodyHash
+        }
+        (Field::Unusable(why), _) => {
+            defects.push(format!("the event's id {why}"));
+            EventId::BodyHash
+        }
+    }
+}
+
+fn defect_if_unusable(what: &str, field: Field, defects: &mut Vec<String>) -> Option<String> {
+    if let Field::Unusable(why) = field {
+        defects.push(format!("the event's {what} {why}"));
+    }
+    field.usable()
+}
+
+/// One fact as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Field {
+    Absent,
+    Text(String),
+    /// Why it cannot be used, as the end of a sentence.
+    Unusable(&'static str),
+}
+
+impl Field {
+    fn usable(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Absent | Self::Unusable(_) => None,
+        }
+    }
+}
+
+struct Reader<'a> {
+    headers: &'a Headers,
+    /// Headers of the first family are to be read under the names of the second.
+    family: Option<(&'a str, &'a str)>,
+    parsed: &'a Parsed,
+    integers: bool,
+}
+
+impl Reader<'_> {
+    fn first(&self, sources: &[Source]) -> Field {
+        sources
+            .iter()
+            .map(|source| self.one(source))
+            .find(|field| *field != Field::Absent)
+            .unwrap_or(Field::Absent)
+    }
+
+    fn one(&self, source: &Source) -> Field {
+        match source {
+            Source::Header(name) => {
+                let name = rename(name, self.family);
+                let mut values = self.headers.all(&name);
+                let value = values.next().unwrap_or_default();
+                // two lines that differ name no id at all
+                if values.any(|other| other != value) { Field::Absent } else { checked(value.to_owned()) }
+            }
+            Source::Json(pointer) => match self.parsed.json.pointer(pointer) {
+                None | Some(Value::Null) => Field::Absent,
+                Some(Value::String(text)) => checked(text.clone()),
+                Some(Value::Number(number)) if self.integers && !number.is_f64() => {
+                    checked(number.to_string())
+                }
+                Some(_) => Field::Unusable("is not a string"),
+            },
+        }
+    }
+}
+
+fn checked(text: String) -> Field {
+    if text.is_empty() {
+        Field::Absent
+    } else if text.len() > TEXT_BYTES_MAX {
+        Field::Unusable("is longer than 255 bytes")
+    } else if text.chars().any(char::is_control) {
+        Field::Unusable("contains control characters")
+    } else {
+        Field::Text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(body: &str) -> Option<String> {
+        let mut headers = Headers::default();
+        headers.push("Content-Type", "Application/X-WWW-Form-Urlencoded; charset=utf-8");
+        let form = Form { field: String::from("payload") };
+        form.json(&headers, body.as_bytes()).map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    #[test]
+    fn a_form_field_is_decoded_once_and_must_be_the_only_one() {
+        assert_eq!(form("payload=%7B%22a%22%3A%22b+c%26%2B%22%7D&x=1").as_deref(), Some(r#"{"a":"b c&+"}"#));
+        assert_eq!(form("x=1&pay%6Coad=1").as_deref(), Some("1"));
+        assert_eq!(form("payload=%zz%4").as_deref(), Some("%zz%4"));
+        assert_eq!(form("payload").as_deref(), Some(""));
+        assert_eq!(form("payload=1&payload=2"), None);
+        assert_eq!(form(""), None);
+    }
+
+    #[test]
+    fn unreadable_bodies_are_defects_that_do_not_quote_the_body() {
+        let defect = |body: &[u8]| parse(None, &Headers::default(), body).defect;
+        let nested = vec![b'['; 100_000];
+        for (body, words) in [
+            (&b""[..], "empty"),
+            (b"\xff\xfe{}", "UTF-8"),
+            (b"{\"raw\":\"\xff\"}", "UTF-8"),
+            (b"hunter2", "not JSON"),
+            (br#"{"hunter2":"\ud83d"}"#, "not JSON"),
+            (b"{\"id\":\"hunter2\"}\0", "not JSON"),
+            (b"{\"hunter2\":1e309}", "not JSON"),
+            (&nested, "not JSON"),
+        ] {
+            let defect = defect(body).unwrap();
+            assert!(defect.contains(words) && !defect.contains("hunter2"), "{defect}");
+        }
+        assert_eq!(defect(b"\xef\xbb\xbf{\"id\":\"evt_1\"}\r\n\n"), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! Verification: `(raw bytes, headers, secrets, now) → VerifiedEvent | Rejection`, and nothing else.
+//!
+//! Pure: no clock, no database, no configuration file. The signature is checked over the exact bytes
+//! received; nothing is parsed before it holds. [`VerifiedEvent`] has private fields and one
+//! constructor, in this module, so that unverified data cannot reach a transaction.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConditionallySelectable as _};
+
+pub mod presets;
+mod scheme;
+mod identity;
+mod secret;
+mod explain;
+mod sign;
+mod samples;
+
+pub use explain::{Report, explain, explain_headers, report};
+pub use presets::{BodyVaries, Preset};
+pub use scheme::{CustomScheme, Recipe, Scheme};
+pub use secret::Secret;
+pub use sign::{Unsigned, sign};
+
+use identity::{EventId, Parsed};
+use scheme::{Flaw, Presented, Timestamp, TimestampPlace};
+use secret::{Keyed, hex};
+
+/// The headers of one request, in the order received. Names compare without case; values are never
+/// shown, since some are signatures.
+#[derive(Clone, Default)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// Adds one header line.
+    pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// All values of a name, in order.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The first value of a name.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Every line, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<T: IntoIterator<Item = (N, V)>>(lines: T) -> Self {
+        Self(lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// One HTTP request from a provider, as received. With `B = Vec<u8>` it owns its body.
+#[derive(Clone, Copy)]
+pub struct Delivery<'a, B = &'a [u8]> {
+    /// e.g. `POST`
+    pub method: &'a str,
+    /// The public URL with path and query, for the schemes that sign it.
+    pub url: &'a str,
+    /// The request's headers.
+    pub headers: &'a Headers,
+    /// The exact bytes of the body.
+    pub body: B,
+}
+
+impl<'a> Delivery<'a, Vec<u8>> {
+    /// The same delivery, borrowing the body.
+    pub fn borrowed(&self) -> Delivery<'_> {
+        Delivery { method: self.method, url: self.url, headers: self.headers, body: &self.body }
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Delivery<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Delivery({} {:?}, {} bytes)", self.method, self.headers, self.body.as_ref().len())
+    }
+}
+
+/// Why a delivery is refused. The words are the contract with senders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejection {
+    /// No signature where the scheme has it.
+    SignatureMissing,
+    /// A signature that cannot be one: wrong length, alphabet, shape or number; or a time that cannot be one.
+    SignatureMalformed,
+    /// Well-formed, but made with another key or for other bytes.
+    SignatureMismatch,
+    /// The signature is right; the signed time is too far from now. Positive: in the past.
+    TimestampOutsideTolerance {
+        /// Now minus the signed time, in seconds.
+        skew_s: i64,
+    },
+    /// The header that carries the event's id is missing.
+    EventIdMissing,
+}
+
+impl Rejection {
+    /// The word used in answers and logs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::SignatureMissing => "signature_missing",
+            Self::SignatureMalformed => "signature_malformed",
+            Self::SignatureMismatch => "signature_mismatch",
+            Self::TimestampOutsideTolerance { .. } => "timestamp_outside_tolerance",
+            Self::EventIdMissing => "event_id_missing",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for Rejection {}
+
+/// A scheme with its keys.
+pub struct Verifier {
+    scheme: Scheme,
+    keys: Vec<Key>,
+    tolerance_ms: i64,
+}
+
+struct Key {
+    secret: Secret,
+    keyed: Keyed,
+}
+
+/// What is known once the signature holds and its time is within tolerance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authentic {
+    /// Which of the secrets matched, in the order given.
+    pub secret_index: usize,
+    /// The signed time in seconds since the epoch, where the scheme has one.
+    pub signed_at_s: Option<i64>,
+}
+
+impl Verifier {
+    /// A scheme with its secrets, all of which are tried on every delivery.
+    ///
+    /// # Errors
+    /// There is no secret, or one cannot be a key of this scheme or is too short; see
+    /// [`Scheme::check_secret`], which also has the warnings.
+    pub fn new(scheme: Scheme, secrets: Vec<Secret>, tolerance: Duration) -> Result<Self, String> {
+        if secrets.is_empty() {
+            return Err(String::from(
+                "there is no secret: nothing could be verified; name at least one in `secrets`",
+            ));
+        }
+        for secret in &secrets {
+            scheme.check_secret(secret)?;
+        }
+        let (verifier, mut problems) = Self::any_length(scheme, secrets, tolerance);
+        match problems.pop() {
+            None => Ok(verifier),
+            Some(problem) => Err(problem),
+        }
+    }
+
+    /// The same with secrets of any length, for checking a delivery by hand. Those that cannot be a key at
+    /// all (empty, not decodable) are left out, and the second value says why.
+    pub fn any_length(scheme: Scheme, secrets: Vec<Secret>, tolerance: Duration) -> (Self, Vec<String>) {
+        let (mut keys, mut problems) = (Vec::new(), Vec::new());
+        for secret in secrets {
+            let keyed = if secret.expose().is_empty() {
+                Err(String::from("is empty"))
+            } else {
+                let bytes = scheme.key.key_bytes(&scheme.key_prefix, secret.expose());
+                bytes.and_then(|bytes| Keyed::new(scheme.algorithm, &bytes))
+            };
+            match keyed {
+                Ok(keyed) => keys.push(Key { secret, keyed }),
+                Err(problem) => problems.push(format!("secret {} {problem}", secret.label())),
+            }
+        }
+        let tolerance_ms = i64::try_from(tolerance.as_millis()).unwrap_or(i64::MAX);
+        (Self { scheme, keys, tolerance_ms }, problems)
+    }
+
+    /// The scheme.
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// Checks signature and time, and nothing else.
+    ///
+    /// # Errors
+    /// Missing, malformed and mismatching signatures in this order; then the time, so that
+    /// `timestamp_outside_tolerance` is only said of a signature that is right.
+    pub fn authenticate(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<Authentic, Rejection> {
+        self.check(delivery, now_s).map(|(authentic, _)| authentic)
+    }
+
+    /// Checks signature and time, then reads what the event says about itself.
+    ///
+    /// # Errors
+    /// As [`Verifier::authenticate`], and `event_id_missing`. A signed body is never refused for its content:
+    /// see [`VerifiedEvent::defect`].
+    pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<VerifiedEvent, Rejection> {
+        let (authentic, parsed) = self.check(&delivery.borrowed(), now_ms.div_euclid(1000))?;
+        let parsed = parsed.unwrap_or_else(|| self.parse(&delivery.borrowed()));
+        let identity = identity::identify(&self.scheme, delivery.headers, &parsed);
+        let body_sha256: [u8; 32] = Sha256::digest(&delivery.body).into();
+        let event_id = match identity.id {
+            EventId::Own(id) => id,
+            EventId::BodyHash => body_key(&body_sha256),
+            EventId::HeaderMissing(_) => return Err(Rejection::EventIdMissing),
+        };
+        Ok(VerifiedEvent {
+            provider: self.scheme.name().to_owned(),
+            event_id,
+            event_type: identity.event_type,
+            object_id: identity.object_id,
+            account: identity.account,
+            livemode: identity.livemode,
+            api_version: identity.api_version,
+            kept_headers: self.scheme.sources.kept(delivery.headers),
+            content_type: delivery.headers.first("content-type").map(str::to_owned),
+            body: delivery.body,
+            body_sha256,
+            json: parsed.json,
+            defect: identity.defect,
+            is_test_send: identity.is_test_send,
+            authentic,
+        })
+    }
+
+    /// The signature, then the time. The body is parsed only where the time is inside it.
+    fn check(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<(Authentic, Option<Parsed>), Rejection> {
+        let presented = self.scheme.present(delivery).map_err(|flaw| flaw.rejection())?;
+        let secret_index = self.matching(delivery, &presented).ok_or(Rejection::SignatureMismatch)?;
+        let Some(timestamp) = &self.scheme.timestamp else {
+            return Ok((Authentic { secret_index, signed_at_s: None }, None));
+        };
+        let parsed = matches!(timestamp.place, TimestampPlace::Json(_)).then(|| self.parse(delivery));
+        let signed_at = match (presented.signed_at, &parsed) {
+            (Some(signed_at), _) => signed_at,
+            (None, Some(parsed)) => time_in_body(timestamp, &parsed.json).map_err(|flaw| flaw.rejection())?,
+            (None, None) => return Err(Rejection::SignatureMalformed),
+        };
+        let age_ms = age_ms(timestamp, signed_at, now_s);
+        if age_ms.unsigned_abs() > u128::from(self.tolerance_ms.unsigned_abs()) {
+            return Err(Rejection::TimestampOutsideTolerance { skew_s: skew_s(age_ms) });
+        }
+        let signed_at_s = i64::try_from(i128::from(now_s) - age_ms.div_euclid(1000)).ok();
+        Ok((Authentic { secret_index, signed_at_s }, parsed))
+    }
+
+    /// The first secret that made one of the signatures. Every secret is compared with every signature,
+    /// whatever matched before: how long it takes says nothing.
+    fn matching(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Option<usize> {
+        let (mut found, mut index) = (Choice::from(0), 0u64);
+        for (number, key) in (0u64..).zip(&self.keys) {
+            let tag = self.scheme.tag(&key.keyed, delivery, presented);
+            for candidate in &presented.candidates {
+                let hit = tag.ct_eq(candidate);
+                index.conditional_assign(&number, hit & !found);
+                found |= hit;
+            }
+        }
+        bool::from(found).then(|| usize::try_from(index).ok()).flatten()
+    }
+
+    fn parse(&self, delivery: &Delivery<'_>) -> Parsed {
+        identity::parse(self.scheme.form.as_ref(), delivery.headers, delivery.body)
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels: Vec<_> = self.keys.iter().map(|key| key.secret.label()).collect();
+        f.debug_struct("Verifier")
+            .field("scheme", &self.scheme.name())
+            .field("secrets", &labels)
+            .field("tolerance_ms", &self.tolerance_ms)
+            .finish()
+    }
+}
+
+/// Now minus the signed time. Cannot overflow: both are `i64` seconds or milliseconds.
+fn age_ms(timestamp: &Timestamp, signed_at: i64, now_s: i64) -> i128 {
+    i128::from(now_s) * 1000 - i128::from(signed_at) * i128::from(timestamp.unit_ms)
+}
+
+/// Whole seconds, rounded away from zero, so that a skew just outside is not shown as just inside.
+fn skew_s(age_ms: i128) -> i64 {
+    let seconds = i64::try_from(age_ms.unsigned_abs().div_ceil(1000)).unwrap_or(i64::MAX);
+    if age_ms < 0 { -seconds } else { seconds }
+}
+
+fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i64, Flaw> {
+    let TimestampPlace::Json(pointer) = &timestamp.place else {
+        return Err(Flaw::TimestampMissing);
+    };
+    match json.pointer(pointer) {
+        Some(Value::Number(number)) => scheme::plain_decimal(&number.to_string()),
+        Some(Value::String(text)) => scheme::plain_decimal(text),
+        _ => Err(Flaw::TimestampMissing),
+    }
+}
+
+/// An event whose signature held. It exists only because the check passed; nobody can make or change one:
+///
+/// ```compile_fail,E0451
+/// fn forge(real: inboxd::verify::VerifiedEvent) -> inboxd::verify::VerifiedEvent {
+///     inboxd::verify::VerifiedEvent { event_id: String::from("evt_forged"), ..real }
+/// }
+/// ```
+///
+/// (What it says can be read:)
+///
+/// ```
+/// fn read(real: &inboxd::verify::VerifiedEvent) -> &str {
+///     real.event_id()
+/// }
+/// ```
+pub struct VerifiedEvent {
+    provider: String,
+    event_id: String,
+    event_type: Option<String>,
+    object_id: Option<String>,
+    account: Option<String>,
+    livemode: Option<bool>,
+    api_version: Option<String>,
+    kept_headers: String,
+    content_type: Option<String>,
+    body: Vec<u8>,
+    body_sha256: [u8; 32],
+    json: Value,
+    defect: Option<String>,
+    is_test_send: bool,
+    authentic: Authentic,
+}
+
+impl fmt::Debug for VerifiedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifiedEvent")
+            .field("provider", &self.provider)
+            .field("event_id", &self.event_id)
+            .field("event_type", &self.event_type)
+            .field("defect", &self.defect)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VerifiedEvent {
+    /// The preset's name, or `custom`.
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// The key in the inbox: the provider's id, else `body-sha256:` and the body's hash in hex.
+    pub fn event_id(&self) -> &str {
+        &self.event_id
+    }
+
+    /// e.g. `invoice.paid`, `issues.opened`; at most 255 bytes, without control characters.
+    pub fn event_type(&self) -> Option<&str> {
+        self.event_type.as_deref()
+    }
+
+    /// The business object the event is about; at most 255 bytes.
+    pub fn object_id(&self) -> Option<&str> {
+        self.object_id.as_deref()
+    }
+
+    /// The provider's account, where the event names one.
+    pub fn account(&self) -> Option<&str> {
+        self.account.as_deref()
+    }
+
+    /// `Some(true)` live, `Some(false)` test.
+    pub fn livemode(&self) -> Option<bool> {
+        self.livemode
+    }
+
+    /// The version of the body's shape.
+    pub fn api_version(&self) -> Option<&str> {
+        self.api_version.as_deref()
+    }
+
+    /// A JSON object of the few headers the preset names, lower-case; never a signature or credential.
+    pub fn kept_headers(&self) -> &str {
+        &self.kept_headers
+    }
+
+    /// As received.
+    pub fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+
+    /// The exact bytes received.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The SHA-256 of [`VerifiedEvent::body`].
+    pub fn body_sha256(&self) -> [u8; 32] {
+        self.body_sha256
+    }
+
+    /// The key of an event that has no id of its own: `body-sha256:` and the hash in hex.
+    pub fn body_key(&self) -> String {
+        body_key(&self.body_sha256)
+    }
+
+    /// The body as JSON (for form bodies: the JSON inside the form); `Null` where it could not be parsed.
+    pub fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// Why this event must be quarantined rather than handled, in one sentence without its content.
+    pub fn defect(&self) -> Option<&str> {
+        self.defect.as_deref()
+    }
+
+    /// A test delivery with a constant id: never business.
+    pub fn is_test_send(&self) -> bool {
+        self.is_test_send
+    }
+
+    /// Which secret matched, and the signed time.
+    pub fn authentic(&self) -> Authentic {
+        self.authentic
+    }
+}
+
+fn body_key(body_sha256: &[u8]) -> String {
+    format!("body-sha256:{}", hex(body_sha256))
+}

@@ -1,0 +1,927 @@
+//! The engine: an HMAC scheme as data.
+//!
+//! A [`Recipe`] is a scheme in the words of `[endpoint.NAME.scheme]`; a [`Scheme`] is the same, checked
+//! and split into parts. The presets and the user's own schemes go through the same door, so there is
+//! one reader of headers and one place where a signed string is put together. Nothing here parses a body.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::identity::{Form, Source, Sources};
+use super::presets::{self, BodyVaries, Preset};
+use super::secret::{Algorithm, Encoding, KeyForm, Keyed, Tag};
+use super::{Delivery, Headers, Rejection, Secret};
+
+/// More signatures than any provider sends while it rotates keys; further ones are not tried.
+const SIGNATURES_MAX: usize = 16;
+
+/// Keys below this are refused where the key is decoded from the secret.
+const DECODED_KEY_BYTES_MIN: usize = 16;
+
+/// The least that Standard Webhooks 1.0.0 asks for.
+const DECODED_KEY_BYTES_ADVISED: usize = 24;
+
+/// Secrets below this are refused.
+const SECRET_BYTES_MIN: usize = 6;
+
+/// `[endpoint.NAME.scheme]`: the user's own scheme, as typed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CustomScheme {
+    /// The header that carries the signature; `X-Sig-*` for numbered headers.
+    pub signature_header: String,
+    /// What stands before the signature, or before each one of a list, such as `sha256=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Splits the header's value into elements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_separator: Option<String>,
+    /// Elements are KEY=VALUE; those with this key are signatures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// `hex` (default) or `base64`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// `sha256` (default)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// `text` (default), `base64` or `hex`: how the secret becomes the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Stripped from the secret first, where it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_prefix: Option<String>,
+    /// What is signed, with `{ts}` `{id}` `{body}` `{url}` `{method}`. Default: `{body}`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed: Option<String>,
+    /// `header:NAME`, `pair:KEY` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
+    /// `s` (default) or `ms`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp_unit: Option<String>,
+    /// `header:NAME` or `json:/pointer`. Without it the body's hash is the event's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<String>,
+    /// `header:NAME` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    /// `header:NAME` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_id: Option<String>,
+    /// The form field that holds the JSON, where the body is a form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form_field: Option<String>,
+}
+
+/// A scheme in the words of the configuration; an empty text means "not used".
+#[derive(Debug, Clone, Copy)]
+pub struct Recipe<'a> {
+    /// The header that carries the signature; `X-Sig-*` for numbered headers.
+    pub signature_header: &'a str,
+    /// What stands before each signature.
+    pub prefix: &'a str,
+    /// A signature without the prefix is a signature too.
+    pub prefix_optional: bool,
+    /// Splits the header's value into elements.
+    pub list_separator: &'a str,
+    /// White space around an element is not part of it.
+    pub list_trimmed: bool,
+    /// Elements are KEY=VALUE; those with this key are signatures.
+    pub pair: &'a str,
+    /// `hex` or `base64`
+    pub encoding: &'a str,
+    /// `sha256`
+    pub algorithm: &'a str,
+    /// `text`, `base64` or `hex`
+    pub key: &'a str,
+    /// Stripped from the secret first, where it is there.
+    pub key_prefix: &'a str,
+    /// What is signed.
+    pub signed: &'a str,
+    /// `header:NAME`, `pair:KEY` or `json:/pointer`
+    pub timestamp: &'a str,
+    /// `s` or `ms`
+    pub timestamp_unit: &'a str,
+    /// `["webhook-", "svix-"]`: every header of the scheme that begins with one may begin with the other.
+    pub header_families: [&'a str; 2],
+    /// The form field that holds the JSON, where the body is a form.
+    pub form_field: &'a str,
+    /// In a form, `{body}` is that field's decoded text instead of the raw bytes.
+    pub form_field_signed: bool,
+    /// Where the event's id is; the first source present counts.
+    pub event_id: &'a [&'a str],
+    /// Where its type is.
+    pub event_type: &'a [&'a str],
+    /// Where the second half of its type is, joined with a dot.
+    pub event_action: &'a str,
+    /// Where the id of the business object is.
+    pub object_id: &'a [&'a str],
+    /// Where the provider's account is named.
+    pub account: &'a [&'a str],
+    /// Where `true` means live and `false` means test.
+    pub livemode: &'a [&'a str],
+    /// Where the version of the body's shape is.
+    pub api_version: &'a [&'a str],
+    /// Ids may be JSON integers; their decimal text counts.
+    pub integer_ids: bool,
+}
+
+impl Recipe<'_> {
+    /// HMAC-SHA256 of the body in lower-case hex, keyed with the secret's text.
+    pub const PLAIN: Recipe<'static> = Recipe {
+        signature_header: "",
+        prefix: "",
+        prefix_optional: false,
+        list_separator: "",
+        list_trimmed: false,
+        pair: "",
+        encoding: "hex",
+        algorithm: "sha256",
+        key: "text",
+        key_prefix: "",
+        signed: "{body}",
+        timestamp: "",
+        timestamp_unit: "s",
+        header_families: ["", ""],
+        form_field: "",
+        form_field_signed: false,
+        event_id: &[],
+        event_type: &[],
+        event_action: "",
+        object_id: &[],
+        account: &[],
+        livemode: &[],
+        api_version: &[],
+        integer_ids: false,
+    };
+}
+
+/// A checked scheme: how a provider signs, and where it says what about an event.
+#[derive(Debug, Clone)]
+pub struct Scheme {
+    name: String,
+    preset: Option<&'static Preset>,
+    pub(super) header: SignatureHeader,
+    pub(super) encoding: Encoding,
+    pub(super) algorithm: Algorithm,
+    pub(super) key: KeyForm,
+    pub(super) key_prefix: String,
+    signed: Vec<Part>,
+    pub(super) timestamp: Option<Timestamp>,
+    families: Option<[String; 2]>,
+    pub(super) form: Option<Form>,
+    form_field_signed: bool,
+    pub(super) sources: Sources,
+}
+
+/// Where signatures stand.
+#[derive(Debug, Clone)]
+pub(super) struct SignatureHeader {
+    /// Without the `*` of numbered headers.
+    pub(super) name: String,
+    pub(super) numbered: bool,
+    pub(super) prefix: String,
+    prefix_optional: bool,
+    pub(super) list_separator: Option<String>,
+    list_trimmed: bool,
+    pub(super) pair: Option<String>,
+}
+
+/// Where the signed time stands.
+#[derive(Debug, Clone)]
+pub(super) struct Timestamp {
+    pub(super) place: TimestampPlace,
+    /// 1000 for seconds, 1 for milliseconds.
+    pub(super) unit_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum TimestampPlace {
+    Header(String),
+    Pair(String),
+    Json(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Ts,
+    Id,
+    Body,
+    Url,
+    Method,
+}
+
+impl Scheme {
+    /// A preset's scheme.
+    ///
+    /// # Errors
+    /// There is no preset of that name; the text lists those that exist.
+    pub fn named(provider: &str) -> Result<Self, String> {
+        let preset = presets::find(provider).ok_or_else(|| {
+            let known: Vec<_> = presets::all().iter().map(|preset| preset.name).collect();
+            format!(
+                "provider = {provider:?}: there is no such preset; use one of {}, or \"custom\" with a [scheme] table",
+                known.join(", ")
+            )
+        })?;
+        let mut scheme = Self::build(preset.name, &preset.recipe)?;
+        scheme.sources.keep(preset.kept_headers);
+        scheme.preset = Some(preset);
+        Ok(scheme)
+    }
+
+    /// The user's own scheme.
+    ///
+    /// # Errors
+    /// One sentence: the key, the value, the rule and what to do.
+    pub fn custom(custom: &CustomScheme) -> Result<Self, String> {
+        fn or<'a>(value: Option<&'a String>, default: &'a str) -> &'a str {
+            value.map_or(default, String::as_str)
+        }
+        fn list(value: Option<&String>) -> Vec<&str> {
+            value.map(String::as_str).into_iter().collect()
+        }
+        let plain = Recipe::PLAIN;
+        let scheme = Self::build(
+            "custom",
+            &Recipe {
+                signature_header: &custom.signature_header,
+                prefix: or(custom.prefix.as_ref(), ""),
+                list_separator: or(custom.list_separator.as_ref(), ""),
+                pair: or(custom.pair.as_ref(), ""),
+                encoding: or(custom.encoding.as_ref(), plain.encoding),
+                algorithm: or(custom.algorithm.as_ref(), plain.algorithm),
+                key: or(custom.key.as_ref(), plain.key),
+                key_prefix: or(custom.key_prefix.as_ref(), ""),
+                signed: or(custom.signed.as_ref(), plain.signed),
+                timestamp: or(custom.timestamp.as_ref(), ""),
+                timestamp_unit: or(custom.timestamp_unit.as_ref(), plain.timestamp_unit),
+                form_field: or(custom.form_field.as_ref(), ""),
+                event_id: &list(custom.event_id.as_ref()),
+                event_type: &list(custom.event_type.as_ref()),
+                object_id: &list(custom.object_id.as_ref()),
+                integer_ids: true,
+                ..plain
+            },
+        )?;
+        if custom.timestamp_unit.is_some() && scheme.timestamp.is_none() {
+            return Err(rule(
+                "timestamp_unit",
+                or(custom.timestamp_unit.as_ref(), ""),
+                "there is no timestamp it could be the unit of; set `timestamp` or remove it",
+            ));
+        }
+        Ok(scheme)
+    }
+
+    fn build(name: &str, recipe: &Recipe<'_>) -> Result<Self, String> {
+        let header = SignatureHeader::build(recipe)?;
+        let scheme = Self {
+            name: name.to_owned(),
+            preset: None,
+            encoding: one_of(
+                "encoding",
+                recipe.encoding,
+                &[("hex", Encoding::Hex), ("base64", Encoding::Base64)],
+            )?,
+            algorithm: algorithm(recipe.algorithm)?,
+            key: one_of(
+                "key",
+                recipe.key,
+                &[("text", KeyForm::Text), ("base64", KeyForm::Base64), ("hex", KeyForm::Hex)],
+            )?,
+            key_prefix: recipe.key_prefix.to_owned(),
+            signed: template(recipe.signed)?,
+            timestamp: Timestamp::build(recipe)?,
+            families: (recipe.header_families != ["", ""]).then(|| recipe.header_families.map(str::to_owned)),
+            form: non_empty(recipe.form_field).map(|field| Form { field }),
+            form_field_signed: recipe.form_field_signed,
+            sources: Sources::build(recipe)?,
+            header,
+        };
+        scheme.check(recipe)?;
+        Ok(scheme)
+    }
+
+    /// The rules that concern two keys at once.
+    fn check(&self, recipe: &Recipe<'_>) -> Result<(), String> {
+        let uses = |part: &Part| self.signed.contains(part);
+        if !uses(&Part::Body) {
+            return Err(rule("signed", recipe.signed, "the body would not be protected; put {body} into it"));
+        }
+        if uses(&Part::Id) && !matches!(self.sources.event_id.as_slice(), [Source::Header(_)]) {
+            return Err(rule(
+                "signed",
+                recipe.signed,
+                "{id} is the value of a header; set event_id = \"header:NAME\"",
+            ));
+        }
+        match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
+            None if uses(&Part::Ts) => Err(rule(
+                "signed",
+                recipe.signed,
+                "{ts} needs to be read from somewhere; set timestamp = \"header:NAME\" or \"pair:KEY\"",
+            )),
+            Some(TimestampPlace::Json(_)) if uses(&Part::Ts) => Err(rule(
+                "timestamp",
+                recipe.timestamp,
+                "a time inside the body is signed with the body; take {ts} out of `signed`",
+            )),
+            Some(TimestampPlace::Header(_) | TimestampPlace::Pair(_)) if !uses(&Part::Ts) => Err(rule(
+                "timestamp",
+                recipe.timestamp,
+                "an unsigned time proves nothing; put {ts} into `signed` or remove `timestamp`",
+            )),
+            Some(TimestampPlace::Pair(_)) if self.header.list_separator.is_none() || self.header.numbered => {
+                Err(rule(
+                    "timestamp",
+                    recipe.timestamp,
+                    "a pair stands in a list in one header; set list_separator, and no * in signature_header",
+                ))
+            }
+            _ => self.check_kept_headers(recipe),
+        }
+    }
+
+    /// Headers named as sources are stored, so none may carry a credential.
+    fn check_kept_headers(&self, recipe: &Recipe<'_>) -> Result<(), String> {
+        let secret = |name: &str| {
+            self.header.matches(&self.header.name, name)
+                || ["authorization", "proxy-authorization", "cookie"]
+                    .iter()
+                    .any(|word| name.eq_ignore_ascii_case(word))
+        };
+        let sources = [
+            ("event_id", recipe.event_id),
+            ("event_type", recipe.event_type),
+            ("object_id", recipe.object_id),
+        ];
+        for (key, source) in
+            sources.iter().flat_map(|(key, list)| list.iter().map(move |source| (key, source)))
+        {
+            if source.strip_prefix("header:").is_some_and(secret) {
+                return Err(rule(
+                    key,
+                    source,
+                    "this header carries a credential and is never stored; name another",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The preset's name, or `custom`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The preset this scheme was built from.
+    pub fn preset(&self) -> Option<&'static Preset> {
+        self.preset
+    }
+
+    /// How the provider behaves, for what is not about the signature.
+    fn habits(&self) -> &'static Preset {
+        self.preset.unwrap_or(&Preset::PLAIN)
+    }
+
+    /// Whether the provider delivers again after a failure. Where not, `sync` would lose events.
+    pub fn retries_by_itself(&self) -> bool {
+        self.habits().retries_by_itself
+    }
+
+    /// Whether two attempts of one event may have different bodies.
+    pub fn body_varies(&self) -> BodyVaries {
+        self.habits().body_varies
+    }
+
+    /// The status for a signature that is missing, malformed or wrong.
+    pub fn bad_signature_status(&self) -> u16 {
+        self.habits().bad_signature_status
+    }
+
+    /// The provider's own limit on bodies, in bytes, where it is above the usual default.
+    pub fn body_bytes_max(&self) -> Option<usize> {
+        self.habits().body_bytes_max
+    }
+
+    /// How far a signed time may be from now, in seconds, unless the endpoint says otherwise.
+    pub fn tolerance_s(&self) -> u32 {
+        self.habits().tolerance_s
+    }
+
+    /// Whether the signature covers the body. Money handlers refuse schemes where it does not.
+    pub fn body_signed(&self) -> bool {
+        self.signed.contains(&Part::Body)
+    }
+
+    /// Whether the signature covers the event's id. Where not, a captured delivery can be sent again
+    /// under a new id, and only the body's hash tells.
+    pub fn id_is_signed(&self) -> bool {
+        self.sources.event_id.iter().all(|source| match source {
+            Source::Header(_) => self.signed.contains(&Part::Id),
+            Source::Json(_) => self.body_signed(),
+        })
+    }
+
+    /// Whether the public URL is part of what is signed, so that it must be configured.
+    pub fn signs_url(&self) -> bool {
+        self.signed.contains(&Part::Url)
+    }
+
+    /// Whether the secret can be a key of this scheme; `Ok(Some(warning))` when it is weak or odd.
+    ///
+    /// # Errors
+    /// One sentence that names the secret by its label and never quotes it.
+    pub fn check_secret(&self, secret: &Secret) -> Result<Option<String>, String> {
+        let (label, bytes) = (secret.label(), secret.expose());
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!(
+                "secret {label} is empty: anybody could sign with it; set it to what the provider shows"
+            ));
+        }
+        let key = self
+            .key
+            .key_bytes(&self.key_prefix, bytes)
+            .map_err(|problem| format!("secret {label} {problem}"))?;
+        if self.key != KeyForm::Text && key.len() < DECODED_KEY_BYTES_MIN {
+            return Err(format!(
+                "secret {label} decodes to {} bytes, below {DECODED_KEY_BYTES_MIN}: it was cut off or is too weak; copy the whole secret",
+                key.len()
+            ));
+        }
+        if bytes.len() < SECRET_BYTES_MIN {
+            return Err(format!(
+                "secret {label} is under {SECRET_BYTES_MIN} bytes and can be guessed; use a longer one"
+            ));
+        }
+        let advised =
+            if self.key == KeyForm::Text { DECODED_KEY_BYTES_MIN } else { DECODED_KEY_BYTES_ADVISED };
+        let warning = if key.len() < advised {
+            format!("secret {label} is a key of {} bytes; {advised} or more are advised", key.len())
+        } else if self.key == KeyForm::Text && bytes.trim_ascii() != bytes {
+            format!(
+                "secret {label} begins or ends in white space, which is part of it; if deliveries do not verify, remove it"
+            )
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(warning))
+    }
+
+    /// What a delivery presents, read strictly.
+    pub(super) fn present<'a>(&self, delivery: &Delivery<'a>) -> Result<Presented<'a>, Flaw> {
+        let headers = delivery.headers;
+        let renamed = self.family(headers);
+        let name = |name: &str| rename(name, renamed);
+        let values = self.header.values(headers, &name(&self.header.name))?;
+        self.check_families(headers)?;
+
+        let id = match self.sources.event_id.first() {
+            Some(Source::Header(id)) if self.signed.contains(&Part::Id) => {
+                let id = name(id);
+                let value = single(headers, &id)?.filter(|value| !value.is_empty()).ok_or(Flaw::NoId(id))?;
+                self.check_id(value)?;
+                value
+            }
+            _ => "",
+        };
+        let (candidates, pair_times) = self.elements(&values)?;
+        let ts = match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
+            Some(TimestampPlace::Header(header)) => single(headers, &name(header))?,
+            Some(TimestampPlace::Pair(_)) => match pair_times.as_slice() {
+                [] => None,
+                [one] => Some(*one),
+                _ => return Err(Flaw::TimestampRepeated),
+            },
+            Some(TimestampPlace::Json(_)) | None => Some(""),
+        }
+        .ok_or(Flaw::TimestampMissing)?;
+        let in_message = self.signed.contains(&Part::Ts);
+        Ok(Presented {
+            candidates,
+            id,
+            ts,
+            signed_at: if in_message { Some(plain_decimal(ts)?) } else { None },
+            body: self.signed_body(delivery),
+        })
+    }
+
+    /// The signature that this key makes for a delivery.
+    pub(super) fn tag(&self, keyed: &Keyed, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Tag {
+        keyed.tag(self.signed.iter().map(|part| match part {
+            Part::Text(text) => text.as_bytes(),
+            Part::Ts => presented.ts.as_bytes(),
+            Part::Id => presented.id.as_bytes(),
+            Part::Body => &presented.body,
+            Part::Url => delivery.url.as_bytes(),
+            Part::Method => delivery.method.as_bytes(),
+        }))
+    }
+
+    pub(super) fn signed_body<'a>(&self, delivery: &Delivery<'a>) -> Cow<'a, [u8]> {
+        match &self.form {
+            Some(form) if self.form_field_signed => {
+                form.json(delivery.headers, delivery.body).unwrap_or(Cow::Borrowed(delivery.body))
+            }
+            _ => Cow::Borrowed(delivery.body),
+        }
+    }
+
+    /// The names this delivery uses: the first family that is complete, else the one with a signature.
+    pub(super) fn family<'s>(&'s self, headers: &Headers) -> Option<(&'s str, &'s str)> {
+        let [first, second] = self.families.as_ref()?;
+        let own = if self.header.name.starts_with(first.as_str()) { first } else { second };
+        let other = if own == first { second } else { first };
+        let has = |name: &str, to: &str| headers.first(&rename(name, Some((own, to)))).is_some();
+        let complete = |to: &str| self.family_headers().all(|name| has(name, to));
+        let signed = |to: &str| has(&self.header.name, to);
+        [own, other]
+            .into_iter()
+            .find(|to| complete(to))
+            .or_else(|| [own, other].into_iter().find(|to| signed(to)))
+            .map(|to| (own.as_str(), to.as_str()))
+    }
+
+    /// Where both families are present they must say the same, or which of them was signed is anybody's guess.
+    fn check_families(&self, headers: &Headers) -> Result<(), Flaw> {
+        let Some([first, second]) = &self.families else {
+            return Ok(());
+        };
+        for name in self.family_headers() {
+            let other = if name.starts_with(first.as_str()) {
+                rename(name, Some((first, second)))
+            } else {
+                rename(name, Some((second, first)))
+            };
+            if let (Some(one), Some(two)) = (headers.first(name), headers.first(&other))
+                && one != two
+            {
+                return Err(Flaw::NamesDisagree(name.to_owned(), other));
+            }
+        }
+        Ok(())
+    }
+
+    fn family_headers(&self) -> impl Iterator<Item = &str> {
+        let id = self.sources.event_id.iter().filter_map(Source::header);
+        let ts = self.timestamp.iter().filter_map(|timestamp| match &timestamp.place {
+            TimestampPlace::Header(name) => Some(name.as_str()),
+            TimestampPlace::Pair(_) | TimestampPlace::Json(_) => None,
+        });
+        std::iter::once(self.header.name.as_str()).chain(id).chain(ts)
+    }
+
+    /// `{id}.{ts}.{body}` with the id `a.1700000000` reads like the id `a` signed at that time: an id
+    /// that holds what could be the time is refused (Standard Webhooks: ids must not contain a dot).
+    fn check_id(&self, id: &str) -> Result<(), Flaw> {
+        let separator = self.signed.windows(2).find_map(|pair| match pair {
+            [Part::Id, Part::Text(text)] => Some(text.as_str()),
+            _ => None,
+        });
+        let like_time = |piece: &str| piece.len() >= 10 && piece.bytes().all(|byte| byte.is_ascii_digit());
+        match separator {
+            Some(separator) if id.split(separator).skip(1).any(like_time) => Err(Flaw::IdAmbiguous),
+            _ => Ok(()),
+        }
+    }
+
+    /// The well-formed signatures, and the values of the timestamp's pair.
+    fn elements<'a>(&self, values: &[&'a str]) -> Result<(Vec<Tag>, Vec<&'a str>), Flaw> {
+        let ts_key = match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
+            Some(TimestampPlace::Pair(key)) => Some(key.as_str()),
+            _ => None,
+        };
+        let (mut candidates, mut times, mut labelled) = (Vec::new(), Vec::new(), 0);
+        for element in values.iter().flat_map(|value| self.header.split(value)) {
+            if let (Some((key, value)), Some(ts_key)) = (element.split_once('='), ts_key)
+                && key == ts_key
+            {
+                times.push(value);
+            } else if let Some(text) = self.header.signature(element) {
+                labelled += 1;
+                candidates.extend(Tag::decode(text, self.encoding, self.algorithm));
+            }
+        }
+        match candidates.len() {
+            0 if labelled == 0 => Err(Flaw::NoneLabelled),
+            0 => Err(Flaw::NoneWellFormed),
+            1..=SIGNATURES_MAX => Ok((candidates, times)),
+            _ => Err(Flaw::TooMany),
+        }
+    }
+}
+
+/// What a delivery presents.
+pub(super) struct Presented<'a> {
+    pub(super) candidates: Vec<Tag>,
+    pub(super) id: &'a str,
+    /// As sent: the signature covers this text, not the number.
+    pub(super) ts: &'a str,
+    /// In the scheme's unit. `None` where no time is signed, or where it is in the body.
+    pub(super) signed_at: Option<i64>,
+    pub(super) body: Cow<'a, [u8]>,
+}
+
+/// What is wrong with the headers of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Flaw {
+    NoSignature,
+    SeveralLines(String),
+    NamesDisagree(String, String),
+    NoneLabelled,
+    NoneWellFormed,
+    TooMany,
+    TimestampMissing,
+    TimestampRepeated,
+    TimestampNotDecimal,
+    NoId(String),
+    IdAmbiguous,
+}
+
+impl Flaw {
+    pub(super) fn rejection(&self) -> Rejection {
+        match self {
+            Self::NoSignature => Rejection::SignatureMissing,
+            Self::NoId(_) => Rejection::EventIdMissing,
+            Self::SeveralLines(_)
+            | Self::NamesDisagree(..)
+            | Self::NoneLabelled
+            | Self::NoneWellFormed
+            | Self::TooMany
+            | Self::TimestampMissing
+            | Self::TimestampRepeated
+            | Self::TimestampNotDecimal
+            | Self::IdAmbiguous => Rejection::SignatureMalformed,
+        }
+    }
+}
+
+impl SignatureHeader {
+    fn build(recipe: &Recipe<'_>) -> Result<Self, String> {
+        let (name, numbered) = match recipe.signature_header.strip_suffix('*') {
+            Some(name) => (name, true),
+            None => (recipe.signature_header, false),
+        };
+        if !is_header_name(name) {
+            return Err(rule(
+                "signature_header",
+                recipe.signature_header,
+                "it must be a header's name, such as X-Signature, or X-Sig-* for numbered headers",
+            ));
+        }
+        if !recipe.pair.is_empty() && recipe.list_separator.is_empty() {
+            return Err(rule(
+                "pair",
+                recipe.pair,
+                "it picks elements of a list; set list_separator, or use prefix = \"KEY=\"",
+            ));
+        }
+        if !recipe.pair.is_empty() && !recipe.prefix.is_empty() {
+            return Err(rule(
+                "prefix",
+                recipe.prefix,
+                "pair already says which elements are signatures; remove one of the two",
+            ));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            numbered,
+            prefix: recipe.prefix.to_owned(),
+            prefix_optional: recipe.prefix_optional,
+            list_separator: non_empty(recipe.list_separator),
+            list_trimmed: recipe.list_trimmed,
+            pair: non_empty(recipe.pair),
+        })
+    }
+
+    /// Whether a header's name is the given one of ours, or one of the numbered ones.
+    fn matches(&self, ours: &str, name: &str) -> bool {
+        if !self.numbered {
+            return name.eq_ignore_ascii_case(ours);
+        }
+        let (start, number) = name.split_at_checked(ours.len()).unwrap_or(("", ""));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        start.eq_ignore_ascii_case(ours) && digits(number)
+    }
+
+    /// The header's lines. `ours` is its name in this delivery.
+    fn values<'a>(&self, headers: &'a Headers, ours: &str) -> Result<Vec<&'a str>, Flaw> {
+        let ours_only = headers.iter().filter(|(name, _)| self.matches(ours, name));
+        let lines: Vec<_> = ours_only.map(|(_, value)| value).collect();
+        match lines.as_slice() {
+            lines if lines.iter().all(|line| line.trim().is_empty()) => Err(Flaw::NoSignature),
+            [_, _, ..] if !self.numbered => Err(Flaw::SeveralLines(ours.to_owned())),
+            _ => Ok(lines),
+        }
+    }
+
+    fn split<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
+        let pieces: Vec<&str> = match &self.list_separator {
+            Some(separator) => value.split(separator.as_str()).collect(),
+            None => vec![value],
+        };
+        let trimmed = self.list_trimmed;
+        pieces.into_iter().map(move |piece| if trimmed { piece.trim() } else { piece })
+    }
+
+    /// The signature's text, if the element is one of ours.
+    fn signature<'a>(&self, element: &'a str) -> Option<&'a str> {
+        match (&self.pair, element.strip_prefix(self.prefix.as_str())) {
+            (Some(pair), _) => element.split_once('=').filter(|(key, _)| key == pair).map(|(_, value)| value),
+            (None, Some(rest)) => Some(rest),
+            (None, None) => self.prefix_optional.then_some(element),
+        }
+        .filter(|text| !text.is_empty())
+    }
+
+    /// One signature as the provider writes it.
+    pub(super) fn element(&self, signature: &str) -> String {
+        match &self.pair {
+            Some(pair) => format!("{pair}={signature}"),
+            None => format!("{}{signature}", self.prefix),
+        }
+    }
+}
+
+impl Timestamp {
+    fn build(recipe: &Recipe<'_>) -> Result<Option<Self>, String> {
+        let unit_ms = one_of("timestamp_unit", recipe.timestamp_unit, &[("s", 1000), ("ms", 1)])?;
+        let text = recipe.timestamp;
+        let place = match text.split_once(':') {
+            None if text.is_empty() => return Ok(None),
+            Some(("header", name)) if is_header_name(name) => TimestampPlace::Header(name.to_owned()),
+            Some(("pair", key)) if !key.is_empty() => TimestampPlace::Pair(key.to_owned()),
+            Some(("json", pointer)) if pointer.starts_with('/') => TimestampPlace::Json(pointer.to_owned()),
+            _ => {
+                return Err(rule("timestamp", text, "write header:NAME, pair:KEY or json:/pointer"));
+            }
+        };
+        Ok(Some(Self { place, unit_ms }))
+    }
+}
+
+/// Digits without sign, blank or leading zero, that fit an `i64`.
+pub(super) fn plain_decimal(text: &str) -> Result<i64, Flaw> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| plain).ok_or(Flaw::TimestampNotDecimal)
+}
+
+/// `scheme.KEY = "VALUE": RULE`
+pub(super) fn rule(key: &str, value: &str, rule: &str) -> String {
+    format!("scheme.{key} = {value:?}: {rule}")
+}
+
+pub(super) fn is_header_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
+}
+
+/// A header's only value. A second line, even an equal one, is refused.
+fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, Flaw> {
+    let mut values = headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Flaw::SeveralLines(name.to_owned())),
+        (value, None) => Ok(value),
+    }
+}
+
+/// A header's name as this delivery writes it.
+pub(super) fn rename(name: &str, renamed: Option<(&str, &str)>) -> String {
+    match renamed.and_then(|(from, to)| Some((name.strip_prefix(from)?, to))) {
+        Some((rest, to)) => format!("{to}{rest}"),
+        None => name.to_owned(),
+    }
+}
+
+fn template(text: &str) -> Result<Vec<Part>, String> {
+    const PLACEHOLDERS: &str = "the placeholders are {ts} {id} {body} {url} {method}";
+    let bad = |what: &str| Err(rule("signed", text, &format!("{what}; {PLACEHOLDERS}")));
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let literal = rest.find(['{', '}']).unwrap_or(rest.len());
+        if literal > 0 {
+            parts.push(Part::Text(rest[..literal].to_owned()));
+            rest = &rest[literal..];
+            continue;
+        }
+        let Some(inner) = rest.strip_prefix('{') else {
+            return bad("a brace is closed that was not opened");
+        };
+        let Some((name, after)) = inner.split_once('}') else {
+            return bad("a brace is not closed");
+        };
+        parts.push(match name {
+            "ts" => Part::Ts,
+            "id" => Part::Id,
+            "body" => Part::Body,
+            "url" => Part::Url,
+            "method" => Part::Method,
+            other => return bad(&format!("{{{other}}} is unknown")),
+        });
+        rest = after;
+    }
+    Ok(parts)
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    if text == "sha1" {
+        return Err(rule(
+            "algorithm",
+            text,
+            "SHA-1 is not available in this version yet; if the provider can sign with SHA-256, use \"sha256\"",
+        ));
+    }
+    one_of("algorithm", text, &[("sha256", Algorithm::Sha256)])
+}
+
+fn one_of<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice).ok_or_else(|| {
+        let words: Vec<_> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
+        rule(key, value, &format!("use {}", words.join(" or ")))
+    })
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Unsigned, Verifier, sign};
+    use super::*;
+
+    const SECRET: &str = "sixteen bytes or more";
+
+    fn verifier(scheme: &Scheme) -> Verifier {
+        let secrets = vec![Secret::new("env:SECRET", SECRET)];
+        Verifier::new(scheme.clone(), secrets, Duration::from_secs(300)).unwrap()
+    }
+
+    fn signature(scheme: &Scheme, content_type: &str, body: &[u8]) -> (String, String) {
+        let unsigned = Unsigned {
+            method: "POST",
+            url: "",
+            content_type,
+            event_id: "",
+            event_type: None,
+            signed_at_s: 1_700_000_000,
+            body,
+        };
+        let mut headers = sign(scheme, &Secret::new("env:SECRET", SECRET), &unsigned).unwrap();
+        headers.pop().unwrap()
+    }
+
+    fn verifies(scheme: &Scheme, lines: &[(&str, &str)], body: &[u8]) -> bool {
+        let headers: Headers = lines.iter().copied().collect();
+        let delivery = Delivery { method: "POST", url: "", headers: &headers, body };
+        verifier(scheme).authenticate(&delivery, 1_700_000_000).is_ok()
+    }
+
+    #[test]
+    fn a_form_may_be_signed_by_its_inner_json() {
+        let recipe = Recipe {
+            signature_header: "X-Sig",
+            form_field: "payload",
+            form_field_signed: true,
+            ..Recipe::PLAIN
+        };
+        let scheme = Scheme::build("inner", &recipe).unwrap();
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        let (_, inner) = signature(&scheme, "application/json", b"{\"a\":\" \"}");
+        let body = b"payload=%7B%22a%22%3A%22+%22%7D";
+        assert_eq!(signature(&scheme, form.1, body).1, inner);
+        assert!(verifies(&scheme, &[("X-Sig", &inner), form], body));
+        assert!(!verifies(&scheme, &[("X-Sig", &inner)], body));
+        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], b"payload=%7B%7D"));
+        let twice = b"payload=%7B%22a%22%3A%22+%22%7D&payload=1";
+        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], twice));
+    }
+
+    #[test]
+    fn a_prefix_may_be_optional_and_elements_trimmed() {
+        let recipe = Recipe {
+            signature_header: "X-Sig",
+            prefix: "sha256=",
+            prefix_optional: true,
+            list_separator: ",",
+            list_trimmed: true,
+            ..Recipe::PLAIN
+        };
+        let loose = Scheme::build("loose", &recipe).unwrap();
+        let recipe = Recipe { prefix_optional: false, list_trimmed: false, ..recipe };
+        let strict = Scheme::build("strict", &recipe).unwrap();
+        let (_, with) = signature(&loose, "", b"{}");
+        let without = with.trim_start_matches("sha256=");
+        let spaced = format!("sha256=00, {with}");
+        for (value, in_strict) in [(with.as_str(), true), (without, false), (&spaced, false)] {
+            assert!(verifies(&loose, &[("x-sig", value)], b"{}"), "{value}");
+            assert_eq!(verifies(&strict, &[("x-sig", value)], b"{}"), in_strict, "{value}");
+        }
+    }
+}
