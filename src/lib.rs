@@ -3,5 +3,10 @@
 
 pub mod verify;
 pub mod writer;
+pub mod handlers;
+pub mod ledger;
+pub mod invoices;
+pub mod outbox;
+pub mod reviews;
 pub mod db;
 pub mod clock;

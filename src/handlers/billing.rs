@@ -1,0 +1,288 @@
+//! The handler `billing`: Stripe's invoice events become the state of each invoice and one ledger entry per
+//! payment.
+//!
+//! It reads only the fields it needs and checks only what it reads, so one row results from every API
+//! version: `status`, not `paid`; `amount_paid`, not `amount_due`; never `charge` or `payment_intent`.
+//! Content it cannot be sure of is quarantined with a reason. It never guesses, never rounds, never unbooks.
+//!
+//! **What an event proves.** Its type names the state the invoice has been in. `invoice.updated` names none:
+//! it proves what its snapshot's `status` says, by the same table, however stale or early it is. So a snapshot
+//! that says `paid` books the payment like `invoice.paid` does, under the same key: an endpoint that is sent
+//! only one of the two misses nothing, and one that is sent both books once.
+//!
+//! **What is booked.** `amount_paid` as the provider states it, at the moment the invoice is paid as a whole.
+//! Part payments of an open invoice are not booked before. A payment of zero (trial, full discount, credit
+//! balance) moves the state, and writes neither an entry nor an outbox row: no money came in. A payment
+//! outside Stripe counts as far as `amount_paid` counts it: since API 2025-03-31 it does, before it did not.
+
+use rusqlite::Transaction;
+use serde_json::{Value, json};
+
+use super::{Event, Handled, Handler, HandlerError};
+use crate::invoices::{self, Noted, Report, Status, Step};
+use crate::ledger::{self, Booked, Payment};
+use crate::outbox::{self, NewOperation};
+
+/// Invoices and the ledger, kept by Stripe's invoice events.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Billing;
+
+impl Handler for Billing {
+    fn name(&self) -> &str {
+        "billing"
+    }
+
+    fn takes(&self, event_type: &str) -> bool {
+        proof_of(event_type).is_some()
+    }
+
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
+        let Some(proof) = proof_of(event.event_type) else {
+            return Ok(Handled::Ignored);
+        };
+        if event.is_test_send {
+            return Ok(Handled::Ignored);
+        }
+        match Told::read(event.body, proof) {
+            Ok(told) if is_sample_id(told.id) => Ok(Handled::Ignored),
+            Ok(told) => apply(tx, event, &told),
+            Err(reason) => Ok(Handled::Quarantine(reason)),
+        }
+    }
+}
+
+/// What an event of some type proves by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The invoice has been in this state.
+    Of(Status),
+    /// A payment came in: of the whole invoice, unless the snapshot says that some is left to pay.
+    OfPayment,
+    /// Only what the snapshot says.
+    OfSnapshot,
+}
+
+/// Every event type this handler takes. Other `invoice.*` types tell nothing that is kept here, and
+/// `invoice.upcoming` is about an invoice that does not exist.
+const PROOFS: [(&str, Proof); 9] = [
+    ("invoice.created", Proof::Of(Status::Draft)),
+    ("invoice.finalized", Proof::Of(Status::Open)),
+    ("invoice.payment_failed", Proof::Of(Status::Open)),
+    ("invoice.marked_uncollectible", Proof::Of(Status::Uncollectible)),
+    ("invoice.paid", Proof::Of(Status::Paid)),
+    ("invoice.payment_succeeded", Proof::OfPayment),
+    ("invoice.voided", Proof::Of(Status::Void)),
+    ("invoice.deleted", Proof::Of(Status::Deleted)),
+    ("invoice.updated", Proof::OfSnapshot),
+];
+
+fn proof_of(event_type: &str) -> Option<Proof> {
+    PROOFS.iter().find(|(name, _)| *name == event_type).map(|(_, proof)| *proof)
+}
+
+/// Ids of Stripe's sample objects: a test send from the dashboard is about no invoice at all.
+fn is_sample_id(id: &str) -> bool {
+    id.ends_with("_00000000000000")
+}
+
+fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Handled, HandlerError> {
+    if let Noted::Refused(reason) = invoices::note(tx, &told.report(), event.now_ms)? {
+        return Ok(Handled::Quarantine(reason));
+    }
+    let Some(payment) = told.payment(event) else {
+        return Ok(Handled::Applied);
+    };
+    match ledger::book(tx, &payment, event.now_ms)? {
+        // Only the booking itself tells others: entries stay for ever, delivered outbox rows do not.
+        Booked::New => {
+            notify(tx, event, told, &payment)?;
+            Ok(Handled::Applied)
+        }
+        Booked::Already => Ok(Handled::Applied),
+        Booked::Conflicts { amount, currency } => Ok(Handled::Quarantine(format!(
+            "a payment of {} {} where {amount} {currency} is booked ({})",
+            payment.amount, payment.currency, told.id
+        ))),
+    }
+}
+
+fn notify(
+    tx: &Transaction<'_>,
+    event: &Event<'_>,
+    told: &Told<'_>,
+    payment: &Payment<'_>,
+) -> rusqlite::Result<()> {
+    let Some(destination) = event.notify else {
+        return Ok(());
+    };
+    let payload = json!({
+        "type": TOPIC,
+        "invoice": payment.invoice_id,
+        "customer": told.customer_id,
+        "amount": payment.amount,
+        "currency": payment.currency,
+        "endpoint": event.endpoint,
+        "event_id": event.id,
+    });
+    let operation = NewOperation {
+        destination,
+        topic: TOPIC,
+        // The fact's key, not the event's: the receiver sees one Idempotency-Key per payment.
+        operation_key: &ledger::payment_key(payment.invoice_id),
+        endpoint: event.endpoint,
+        event_id: event.id,
+        object_id: Some(payment.invoice_id),
+        payload: &payload.to_string(),
+        content_type: "application/json",
+    };
+    outbox::enqueue(tx, &operation, event.now_ms)?;
+    Ok(())
+}
+
+const TOPIC: &str = "InvoicePaymentBooked";
+
+/// What an event says, read and checked.
+#[derive(Debug)]
+struct Told<'a> {
+    id: &'a str,
+    customer_id: Option<&'a str>,
+    currency: Option<String>,
+    proved: Status,
+    /// 0 unless `proved` is paid.
+    amount_paid: i64,
+}
+
+impl<'a> Told<'a> {
+    /// Reads the invoice inside the event; the error is the reason to quarantine it.
+    fn read(body: &'a Value, proof: Proof) -> Result<Self, String> {
+        let invoice = &body["data"]["object"];
+        if !invoice.is_object() {
+            return Err("data.object is missing or not an object".to_owned());
+        }
+        if !matches!(&invoice["object"], Value::Null) && invoice["object"] != "invoice" {
+            return Err("data.object is not an invoice".to_owned());
+        }
+        let id = id_text(&invoice["id"])
+            .map_err(|problem| format!("the invoice's id {problem}"))?
+            .ok_or("the invoice has no id")?;
+        let proved = proved(invoice, proof)?;
+        let amount_paid = if proved == Status::Paid {
+            amount(invoice.get("amount_paid")).map_err(|problem| format!("amount_paid {problem} ({id})"))?
+        } else {
+            0
+        };
+        let currency = currency(&invoice["currency"])?;
+        if amount_paid > 0 && currency.is_none() {
+            return Err(format!("a payment without a currency ({id})"));
+        }
+        Ok(Self { id, customer_id: customer_id(&invoice["customer"])?, currency, proved, amount_paid })
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            id: self.id,
+            customer_id: self.customer_id,
+            currency: self.currency.as_deref(),
+            proved: self.proved,
+            amount_paid: self.amount_paid,
+        }
+    }
+
+    /// The money to book, if any.
+    fn payment<'b>(&'b self, event: &Event<'b>) -> Option<Payment<'b>> {
+        let currency = self.currency.as_deref().filter(|_| self.amount_paid > 0)?;
+        Some(Payment {
+            invoice_id: self.id,
+            amount: self.amount_paid,
+            currency,
+            event_id: event.id,
+            endpoint: event.endpoint,
+        })
+    }
+}
+
+/// The state that the event proves.
+fn proved(invoice: &Value, proof: Proof) -> Result<Status, String> {
+    let snapshot = snapshot_status(&invoice["status"])?;
+    let proved = match (proof, snapshot) {
+        (Proof::Of(status), _) => status,
+        (Proof::OfPayment, Some(snapshot)) if is_part_payment(invoice, snapshot) => snapshot,
+        (Proof::OfPayment, _) => Status::Paid,
+        (Proof::OfSnapshot, Some(snapshot)) => snapshot,
+        // Without a state that is known here, an update proves no more than that the invoice exists.
+        (Proof::OfSnapshot, None) => Status::Draft,
+    };
+    match invoices::step(snapshot, proved) {
+        Step::Move | Step::Stay => Ok(proved),
+        Step::Contradiction(what) => Err(format!("the event contradicts itself: {what}")),
+    }
+}
+
+/// Stripe's states, an unknown one (they may add some) and none at all (before 2018-11) read alike.
+fn snapshot_status(status: &Value) -> Result<Option<Status>, String> {
+    match status {
+        Value::Null => Ok(None),
+        Value::String(name) => Ok(Status::parse(name)),
+        _ => Err("the invoice's status is not text".to_owned()),
+    }
+}
+
+/// Since API 2025-03-31 an invoice can take several payments, each of which succeeds; it stays open until the last.
+fn is_part_payment(invoice: &Value, snapshot: Status) -> bool {
+    matches!(snapshot, Status::Open | Status::Uncollectible)
+        && invoice["amount_remaining"].as_i64().is_some_and(|left| left > 0)
+}
+
+/// A string, an expanded or deleted object, or nobody.
+fn customer_id(customer: &Value) -> Result<Option<&str>, String> {
+    let (id, problem_with) = match customer {
+        Value::Object(expanded) => (expanded.get("id").unwrap_or(&Value::Null), "the customer's id"),
+        other => (other, "the customer"),
+    };
+    let id = id_text(id).map_err(|problem| format!("{problem_with} {problem}"))?;
+    if id.is_none() && customer.is_object() {
+        return Err("the customer has no id".to_owned());
+    }
+    Ok(id)
+}
+
+/// An id as Stripe writes them: up to 255 bytes. Null and "" are no id; the error says what else is wrong.
+fn id_text(id: &Value) -> Result<Option<&str>, &'static str> {
+    match id {
+        Value::Null => Ok(None),
+        Value::String(id) if id.is_empty() => Ok(None),
+        Value::String(id) if id.len() > ID_BYTES_MAX => Err("is longer than 255 bytes"),
+        Value::String(id) if id.chars().any(char::is_control) => Err("contains control characters"),
+        Value::String(id) => Ok(Some(id)),
+        _ => Err("is not text"),
+    }
+}
+
+const ID_BYTES_MAX: usize = 255;
+
+/// A whole number of minor units, exactly as sent; the error says what is wrong with it.
+fn amount(amount: Option<&Value>) -> Result<i64, &'static str> {
+    match amount {
+        None | Some(Value::Null) => Err("is missing"),
+        Some(Value::Number(number)) => match number.as_i64() {
+            Some(amount) if amount >= 0 => Ok(amount),
+            Some(_) => Err("is negative"),
+            None => Err("is not a whole number of 64 bits"),
+        },
+        Some(_) => Err("is not a number"),
+    }
+}
+
+/// A currency code in lower case, or none.
+fn currency(currency: &Value) -> Result<Option<String>, String> {
+    match currency {
+        Value::Null => Ok(None),
+        Value::String(code) if is_currency_code(code) => Ok(Some(code.to_ascii_lowercase())),
+        _ => Err("the currency is not a code of letters".to_owned()),
+    }
+}
+
+/// ISO 4217 has three letters; the stablecoins that Stripe settles in have four.
+fn is_currency_code(code: &str) -> bool {
+    (3..=8).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphabetic())
+}

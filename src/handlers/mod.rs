@@ -1,0 +1,110 @@
+//! Handlers: the business work done inside the event's own transaction.
+//!
+//! A handler sees one verified [`Event`] and one open transaction. It never begins or ends a
+//! transaction, never talks to the network, and never sees an unverified byte. What it returns
+//! decides what happens to everything it wrote.
+
+mod billing;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rusqlite::Transaction;
+use serde_json::Value;
+
+pub use billing::Billing;
+
+/// What a handler is told about the event. All of it was verified, or read back from the inbox.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// The endpoint's name in the configuration.
+    pub endpoint: &'a str,
+    /// The preset's name, or `custom`.
+    pub provider: &'a str,
+    /// The event's key in the inbox.
+    pub id: &'a str,
+    /// e.g. `invoice.paid`; empty where the provider names none.
+    pub event_type: &'a str,
+    /// The business object the event is about.
+    pub object_id: Option<&'a str>,
+    /// The provider's account, where the event names one.
+    pub account: Option<&'a str>,
+    /// `Some(true)` live, `Some(false)` test.
+    pub livemode: Option<bool>,
+    /// The whole body as JSON (for form bodies: the JSON inside the form).
+    pub body: &'a Value,
+    /// A test delivery with a constant id: never business.
+    pub is_test_send: bool,
+    /// The destination of rows this handler emits, where the endpoint names one (`notify`).
+    pub notify: Option<&'a str>,
+    /// This step's time, in milliseconds since the epoch.
+    pub now_ms: i64,
+}
+
+/// How a handler ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handled {
+    /// The effects stand (or stood already).
+    Applied,
+    /// Not an event for this handler.
+    Ignored,
+    /// Permanently inconsistent: undo what the handlers wrote and keep the event for a person.
+    /// The sentence says why, without personal data.
+    Quarantine(String),
+}
+
+/// A handler's failure: everything is rolled back and the provider's redelivery tries again.
+#[derive(Debug)]
+pub enum HandlerError {
+    /// SQLite refused a statement.
+    Sql(rusqlite::Error),
+    /// Any other failure, in one sentence.
+    Failed(String),
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sql(error) => write!(f, "SQL: {error}"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for HandlerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sql(error) => Some(error),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for HandlerError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// Business work inside the event's transaction.
+pub trait Handler: Send + Sync {
+    /// The name used in the configuration and in logs.
+    fn name(&self) -> &str;
+
+    /// Whether events of this type are this handler's business at all.
+    fn takes(&self, event_type: &str) -> bool;
+
+    /// Does the work. May run more than once for one delivery (the transaction is rolled back in between).
+    ///
+    /// # Errors
+    /// Any error rolls back everything this delivery wrote; the sender is asked to try again.
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError>;
+}
+
+/// The built-in handler of that name.
+pub fn built_in(name: &str) -> Option<Arc<dyn Handler>> {
+    match name {
+        "billing" => Some(Arc::new(Billing)),
+        _ => None,
+    }
+}
