@@ -1,6 +1,7 @@
 //! inboxd: webhooks in, exactly one business effect out.
 #![forbid(unsafe_code)]
 
+pub mod front;
 pub mod verify;
 pub mod writer;
 pub mod handlers;

@@ -1,0 +1,233 @@
+//! The private side: one request to tiny_http over one Unix-socket connection, and its whole answer.
+//!
+//! tiny_http is never shown anything but a complete request, and never waits for anyone but us.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Bounds, lock};
+
+pub(super) struct Upstream {
+    socket: PathBuf,
+    places: Arc<Places>,
+    queue_time: Duration,
+    answer_time: Duration,
+}
+
+/// Why there is no answer.
+pub(super) enum Failure {
+    /// No place became free in time; nothing was sent.
+    Busy,
+    /// tiny_http does not accept any more; nothing was sent.
+    Dead(io::Error),
+    /// The connection failed; the request may have been handled.
+    Failed(io::Error),
+    /// tiny_http still has the request.
+    Late(Unanswered),
+}
+
+impl Upstream {
+    pub(super) fn new(socket: PathBuf, places_max: usize, bounds: &Bounds) -> Self {
+        let places = Arc::new(Places { free: Mutex::new(places_max), freed: Condvar::new() });
+        Self { socket, places, queue_time: bounds.queue_time, answer_time: bounds.answer_time }
+    }
+
+    /// Sends a complete request and reads until tiny_http closes.
+    pub(super) fn exchange(&self, head: &mut Vec<u8>, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        let place = Place::take(&self.places, self.queue_time).ok_or(Failure::Busy)?;
+        let stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Dead(error),
+            _ => Failure::Failed(error),
+        })?;
+        match self.converse(&stream, head, body) {
+            Ok(answer) => Ok(answer),
+            Err(error) if timed_out(&error) => Err(Failure::Late(Unanswered { stream, _place: place })),
+            Err(error) => Err(Failure::Failed(error)),
+        }
+    }
+
+    fn converse(&self, mut stream: &UnixStream, head: &mut Vec<u8>, body: &[u8]) -> io::Result<Vec<u8>> {
+        stream.set_read_timeout(Some(self.answer_time))?;
+        stream.set_write_timeout(Some(self.answer_time))?;
+        if body.len() <= ONE_WRITE_BYTES_MAX {
+            head.extend_from_slice(body);
+            stream.write_all(head)?;
+        } else {
+            stream.write_all(head)?;
+            stream.write_all(body)?;
+        }
+        let mut answer = Vec::with_capacity(1024);
+        stream.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// A request that tiny_http has kept for longer than `answer_time`. It holds its place, so that
+/// requests which are stuck never become more than `upstream_max`.
+pub(super) struct Unanswered {
+    stream: UnixStream,
+    _place: Place,
+}
+
+impl Unanswered {
+    /// Returns when tiny_http has let go of it.
+    pub(super) fn wait(mut self) {
+        if self.stream.set_read_timeout(None).is_ok() {
+            io::copy(&mut self.stream, &mut io::sink()).ok(); // an error is an end too
+        }
+    }
+}
+
+/// The places inside tiny_http.
+struct Places {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+struct Place(Arc<Places>);
+
+impl Place {
+    fn take(places: &Arc<Places>, at_most: Duration) -> Option<Self> {
+        let free = lock(&places.free);
+        let waited = places.freed.wait_timeout_while(free, at_most, |free| *free == 0);
+        let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *free = free.checked_sub(1)?;
+        Some(Self(Arc::clone(places)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *lock(&self.0.free) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+pub(super) fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// tiny_http's answer as the client is to see it: HTTP/1.1, an exact length, our own `Connection`.
+/// `None` if it is cut short or no answer at all (a worker panicked, or it is over 16 MiB).
+pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Vec<u8>> {
+    let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let (head, body) = (&answer[..head_end + 2], &answer[head_end + 4..]);
+    let mut lines = head.split_inclusive(|byte| *byte == b'\n');
+    let status_line = lines.next()?.strip_prefix(b"HTTP/1.")?.get(1..)?;
+    let status = status_line.get(1..4).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let (has_no_length, has_no_body) = (status == b"204", is_head || status == b"204" || status == b"304");
+
+    let mut out = Vec::with_capacity(answer.len() + 64);
+    out.extend_from_slice(b"HTTP/1.1");
+    out.extend_from_slice(status_line);
+    let mut length = None;
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        if name.eq_ignore_ascii_case(b"content-length") {
+            length = Some(str::from_utf8(value).ok()?.trim().parse::<usize>().ok()?);
+            if has_no_length {
+                continue;
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            return None; // never to a request that says HTTP/1.0
+        } else if name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"keep-alive") {
+            continue;
+        }
+        out.extend_from_slice(line);
+    }
+    if close {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    if has_no_body {
+        out.extend_from_slice(b"\r\n");
+        return Some(out);
+    }
+    if length.is_some_and(|length| length != body.len()) || answer.len() as u64 > ANSWER_BYTES_MAX {
+        return None;
+    }
+    if length.is_none() {
+        out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body);
+    Some(out)
+}
+
+/// Answers are pages and short lines; more than this is a fault.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Up to here copying a body behind its head is cheaper than a second write.
+const ONE_WRITE_BYTES_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client_sees(answer: &str, is_head: bool, close: bool) -> Option<String> {
+        for_client(answer.as_bytes(), is_head, close).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn the_client_sees_http_1_1_with_an_exact_length_and_our_connection_header() {
+        let cases = [
+            (
+                "HTTP/1.0 200 OK\r\nServer: s\r\nContent-Length: 2\r\n\r\nhi",
+                false,
+                false,
+                "HTTP/1.1 200 OK\r\nServer: s\r\nContent-Length: 2\r\n\r\nhi",
+            ),
+            (
+                "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\ncontent-length: 2\r\n\r\nhi",
+                false,
+                true,
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n\r\nhi",
+            ),
+            (
+                "HTTP/1.0 404 Not Found\r\n\r\nno",
+                false,
+                false,
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
+            ),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n",
+                true,
+                false,
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+            ),
+            (
+                "HTTP/1.0 204 No Content\r\nContent-Length: 0\r\n\r\n",
+                false,
+                false,
+                "HTTP/1.1 204 No Content\r\n\r\n",
+            ),
+            (
+                "HTTP/1.0 304 Not Modified\r\nContent-Length: 7\r\n\r\n",
+                false,
+                false,
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n",
+            ),
+        ];
+        for (answer, is_head, close, expected) in cases {
+            assert_eq!(client_sees(answer, is_head, close).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_short_never_reaches_the_client() {
+        let whole = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+        for length in 0..whole.len() {
+            assert_eq!(client_sees(&whole[..length], false, false), None, "{length}");
+        }
+        for answer in [
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.0 xyz\r\n\r\n",
+            "SPDY\r\n\r\n",
+        ] {
+            assert_eq!(client_sees(answer, false, false), None);
+        }
+    }
+}

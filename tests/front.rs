@@ -1,0 +1,1074 @@
+//! The front door against hostile, slow, broken and good clients: over loopback, with tiny_http
+//! behind it as in the daemon.
+
+#![allow(clippy::unwrap_used, reason = "the rig of these tests fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the server process tells its address")]
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inboxd::front::{Bounds, Front, Handle, Listener, Settings, raise_descriptor_limit};
+use sha2::{Digest, Sha256};
+
+// ---- framing ----
+
+/// What follows `POST /p HTTP/1.1`, and the answer.
+const REFUSED: &[(&str, u16, &str)] = &[
+    ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
+    ("Content-Length: 5\r\nContent-Length: 3\r\n\r\nhello", 400, "bad_request"),
+    ("Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 400, "bad_request"),
+    ("Content-Length: 5, 5\r\n\r\nhello", 400, "bad_request"),
+    ("Content-Length: +5\r\n\r\nhello", 400, "bad_request"),
+    ("Content-Length: -1\r\n\r\n", 400, "bad_request"),
+    ("Content-Length: 5\r\nTransfer-Encoding: identity\r\n\r\nhello", 400, "bad_request"),
+    ("Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501, "bad_request"),
+    ("Transfer-Encoding: gzip\r\n\r\n", 501, "bad_request"),
+    ("X: y\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
+    ("X: y\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
+    ("X : y\r\n\r\n", 400, "bad_request"),
+    ("X: y\0z\r\n\r\n", 400, "bad_request"),
+    ("Host: a\r\nHost: b\r\n\r\n", 400, "bad_request"),
+    ("Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "bad_request"),
+    ("Transfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n", 400, "bad_request"),
+    ("Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", 400, "bad_request"),
+    ("Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n", 413, "body_too_large"),
+    ("Expect: 200-maybe\r\nContent-Length: 5\r\n\r\n", 417, "bad_request"),
+    ("Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", 415, "unsupported_encoding"),
+];
+
+#[test]
+fn a_malformed_or_ambiguous_request_is_refused_and_never_reaches_the_application() {
+    let front = Fixture::start();
+    for (rest, status, error) in REFUSED {
+        let mut client = front.client();
+        client.send(format!("POST /p HTTP/1.1\r\n{rest}").as_bytes());
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.body.as_str()), (*status, error_body(error).as_str()), "{rest:?}");
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert!(client.is_closed(), "{rest:?}");
+    }
+    assert_eq!(front.seen(), 0);
+    let refused: u64 = front.handle.counters().refused().map(|(_, _, count)| count).sum();
+    assert_eq!(refused, REFUSED.len() as u64);
+    assert_eq!(front.get().status, 200);
+}
+
+#[test]
+fn chunked_in_http_1_0_is_refused() {
+    let front = Fixture::start();
+    let answer = front.ask(b"POST /p HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert_eq!((answer.status, front.seen()), (400, 0));
+}
+
+#[test]
+fn a_length_that_no_machine_could_hold_is_a_body_too_large() {
+    let front = Fixture::start();
+    let thirty_digits = "9".repeat(30);
+    for length in ["1048577", "10000000000", "9000000000000000000", "18446744073709551615", &thirty_digits] {
+        let answer = front.ask(format!("POST /p HTTP/1.1\r\nContent-Length: {length}\r\n\r\nabc").as_bytes());
+        assert_eq!((answer.status, answer.body), (413, error_body("body_too_large")), "{length}");
+        // and the client that hangs up instead of reading
+        front.client().send(format!("POST /p HTTP/1.1\r\nContent-Length: {length}\r\n\r\nabc").as_bytes());
+    }
+    assert_eq!((front.get().status, front.seen()), (200, 1));
+}
+
+#[test]
+fn each_path_has_its_own_body_limit() {
+    let front = Fixture::start();
+    let body = "x".repeat(2000);
+    for (path, status) in [("/p", 200), ("/tiny", 413), ("/tiny?a=b", 413)] {
+        let length = format!("POST {path} HTTP/1.1\r\nContent-Length: 2000\r\n\r\n{body}");
+        let chunked =
+            format!("POST {path} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n{body}\r\n0\r\n\r\n");
+        assert_eq!(front.ask(length.as_bytes()).status, status, "{path}");
+        assert_eq!(front.ask(chunked.as_bytes()).status, status, "{path}");
+    }
+}
+
+#[test]
+fn a_client_that_sends_all_of_a_body_over_the_limit_still_gets_its_413() {
+    let front = Fixture::start();
+    for _ in 0..5 {
+        let mut client = front.client();
+        client.send(b"POST /p HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n");
+        client.stream().write_all(&vec![b'x'; 3_000_000]).unwrap();
+        assert_eq!(client.answer().status, 413);
+    }
+}
+
+#[test]
+fn a_body_cut_short_never_reaches_the_application() {
+    let front = Fixture::start();
+    for rest in [
+        "Content-Length: 5000\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n100\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+        "Host: x\r",
+    ] {
+        let mut client = front.client();
+        client.send(format!("POST /p HTTP/1.1\r\n{rest}").as_bytes());
+        client.stream().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.answer().status, 400, "{rest:?}");
+        front.client().send(format!("POST /p HTTP/1.1\r\n{rest}").as_bytes());
+    }
+    assert_eq!((front.get().status, front.seen()), (200, 1));
+}
+
+#[test]
+fn tls_and_http_2_on_the_plain_port_are_refused_at_once() {
+    let front = Fixture::start_with(|settings| settings.bounds.head_time = Duration::from_secs(600));
+    let hello = front.ask(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+    assert_eq!((hello.status, hello.body), (400, error_body("bad_request")));
+    for hang_up in [false, true].repeat(100) {
+        let mut client = front.client();
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        if !hang_up {
+            assert_eq!(client.answer().status, 505);
+            assert!(client.is_closed());
+        }
+    }
+    assert_eq!((front.get().status, front.seen()), (200, 1));
+}
+
+#[test]
+fn a_head_has_at_most_16_kib_and_64_headers() {
+    let front = Fixture::start();
+    let hundred_megabytes = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &vec![b'a'; 100 << 20]].concat();
+    let many_headers = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100_000));
+    let headers_65 = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65));
+    for head in [hundred_megabytes.as_slice(), many_headers.as_bytes(), headers_65.as_bytes()] {
+        let mut client = front.client();
+        client.stream().write_all(head).unwrap_or_default(); // is cut off at some point
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.body), (431, error_body("head_too_large")));
+    }
+    let headers_64 = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(64));
+    assert_eq!(front.ask(headers_64.as_bytes()).status, 200);
+}
+
+// ---- good clients ----
+
+#[test]
+fn the_application_sees_the_exact_body_the_end_to_end_headers_and_who_asked() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(
+        b"POST /p?q=1 HTTP/1.1\r\nHost: h\r\nX-Sig: a=b\r\nX-Inboxd-Peer: 6.6.6.6\r\nx-inboxd-LISTENER: admin\r\nUpgrade: h2c\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe\0\xffo",
+    );
+    let echo = client.answer().json();
+    assert_eq!(echo["method"], "POST");
+    assert_eq!(echo["path"], "/p?q=1");
+    assert_eq!(echo["length"], 5);
+    assert_eq!(echo["sha256"], sha256(b"he\0\xffo").as_str());
+    let headers = serde_json::json!([
+        ["Host", "h"],
+        ["X-Sig", "a=b"],
+        ["X-Inboxd-Peer", "127.0.0.1"],
+        ["X-Inboxd-Listener", "webhooks"],
+        ["Connection", "close"],
+        ["Content-Length", "5"],
+    ]);
+    assert_eq!(echo["headers"], headers);
+}
+
+#[test]
+fn a_300_kib_body_in_1_kib_chunks_with_pauses_arrives_byte_equal() {
+    let front = Fixture::start();
+    let body: Vec<u8> =
+        (0..300_u32 << 10).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let mut client = front.client();
+    client.send(b"POST /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for chunk in body.chunks(1 << 10) {
+        client.send(b"400;ext=1\r\n");
+        client.send(chunk);
+        thread::sleep(Duration::from_millis(1));
+        client.send(b"\r\n");
+    }
+    client.send(b"0\r\nX-Trailer: 1\r\n\r\n");
+    let echo = client.answer().json();
+    assert_eq!((&echo["length"], &echo["sha256"]), (&body.len().into(), &sha256(&body).into()));
+    assert!(!echo["headers"].to_string().contains("railer"));
+    assert_eq!(front.handle.bodies_bytes(), 0);
+}
+
+#[test]
+fn a_large_body_in_odd_pieces_arrives_byte_equal_and_the_connection_is_reused() {
+    let front = Fixture::start();
+    let body: Vec<u8> = (0..1_u32 << 20).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
+    let mut client = front.client();
+    for _ in 0..3 {
+        client.send(format!("POST /p HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes());
+        for piece in body.chunks(77_777) {
+            client.send(piece);
+        }
+        assert_eq!(client.answer().json()["sha256"], sha256(&body).as_str());
+    }
+    assert_eq!(front.handle.bodies_bytes(), 0);
+}
+
+#[test]
+fn a_body_that_comes_later_and_in_parts_is_awaited_and_the_connection_is_reused() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    for _ in 0..2 {
+        client.send(b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n");
+        thread::sleep(Duration::from_millis(200));
+        client.send(b"hello");
+        thread::sleep(Duration::from_millis(50));
+        client.send(b"world");
+        let answer = client.answer();
+        assert_eq!(answer.json()["sha256"], sha256(b"helloworld").as_str());
+        assert_eq!(answer.header("connection"), None);
+    }
+}
+
+#[test]
+fn a_client_that_stops_sending_after_its_request_gets_its_answer() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.answer().json()["length"], 5);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"GET /slow HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc\r\nPOST /3 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\n\r\nGET /4 HTTP/1.1\r\nConnection: close\r\n\r\nGET /5 HTTP/1.1\r\n\r\n");
+    for (path, length) in [("/slow", 0), ("/2", 3), ("/3", 2), ("/4", 0)] {
+        let echo = client.answer().json();
+        assert_eq!((&echo["path"], &echo["length"]), (&path.into(), &length.into()));
+    }
+    assert!(client.is_closed());
+    assert_eq!(front.seen(), 4);
+}
+
+#[test]
+fn a_header_byte_outside_ascii_does_not_end_the_request() {
+    let front = Fixture::start();
+    let answer = front.ask(b"GET / HTTP/1.1\r\nX-Name: caf\xc3\xa9\r\n\r\n");
+    assert_eq!(answer.json()["headers"][0], serde_json::json!(["X-Name", "caf??"]));
+}
+
+#[test]
+fn head_204_and_304_have_no_body_and_the_connection_goes_on() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    for request in ["HEAD / HTTP/1.1", "GET /204 HTTP/1.1", "GET /304 HTTP/1.1", "HEAD /big HTTP/1.1"] {
+        client.send(format!("{request}\r\n\r\n").as_bytes());
+        let head = client.head();
+        let claims_a_body = head.header("content-length").is_some_and(|length| length != "0");
+        assert_eq!(claims_a_body, request.starts_with("HEAD"), "{request}");
+    }
+    client.send(b"GET /after HTTP/1.1\r\n\r\n");
+    assert_eq!(client.answer().json()["path"], "/after");
+}
+
+#[test]
+fn http_1_0_is_served_and_closed() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi");
+    let answer = client.answer();
+    assert_eq!((answer.json()["length"].as_u64(), answer.header("connection")), (Some(2), Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_large_answer_has_an_exact_length() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"GET /big HTTP/1.1\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.body.len(), answer.header("transfer-encoding")), (BIG_BYTES, None));
+}
+
+#[test]
+fn continue_is_sent_only_when_the_request_would_be_accepted() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"POST /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.head().status, 100);
+    client.send(b"hello");
+    assert_eq!(client.answer().json()["length"], 5);
+    client.send(b"POST /p HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(client.head().status, 100);
+    client.send(b"0\r\n\r\n");
+    assert_eq!(client.answer().json()["length"], 0);
+    let too_large = front.ask(b"POST /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2000000\r\n\r\n");
+    assert_eq!(too_large.status, 413);
+    let with_body = front.ask(b"POST /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(with_body.status, 200);
+}
+
+#[test]
+fn sixty_keep_alive_connections_at_once_are_all_served() {
+    let front = Fixture::start();
+    let mut clients: Vec<Client> = (0..60).map(|_| front.client()).collect();
+    for round in 0..3 {
+        for client in &mut clients {
+            client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_unix_listener_serves_and_its_clients_have_no_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("public.sock");
+    let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
+    let _front = Fixture::on(listener, |settings| settings.listener = "admin");
+    let mut client = Client { reader: BufReader::new(UnixStream::connect(&path).unwrap()) };
+    client.reader.get_mut().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let echo = client.answer().json();
+    assert_eq!(echo["headers"][0], serde_json::json!(["X-Inboxd-Listener", "admin"]));
+}
+
+// ---- slow and hostile clients ----
+
+#[test]
+fn a_slow_head_or_body_is_cut_at_its_total_deadline() {
+    let front = Fixture::start_with(|settings| {
+        settings.bounds.head_time = Duration::from_millis(400);
+        settings.bounds.body_time = Duration::from_millis(400);
+    });
+    for beginning in [
+        "GET / HTTP/1.1\r\nX: ",
+        "POST / HTTP/1.1\r\nContent-Length: 500\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n",
+    ] {
+        let mut client = front.client();
+        client.send(beginning.as_bytes());
+        // A byte every 50 ms would go on for 25 s if each read had the whole time.
+        for _ in 0..500 {
+            if client.stream().write_all(b"z").is_err() || client.has_input() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.body), (408, error_body("timeout")), "{beginning:?}");
+    }
+    assert_eq!(front.seen(), 0);
+}
+
+#[test]
+fn a_silent_new_connection_and_an_idle_one_are_closed() {
+    let front = Fixture::start_with(|settings| {
+        settings.bounds.head_time = Duration::from_millis(300);
+        settings.bounds.idle_time = Duration::from_millis(300);
+    });
+    assert_eq!(front.ask(b"").status, 408);
+    let mut idle = front.client();
+    idle.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(idle.answer().status, 200);
+    assert!(idle.is_closed(), "without a word that could pass for an answer");
+}
+
+#[test]
+fn ten_gigabytes_declared_and_then_silence_hold_no_memory() {
+    let front = Fixture::start_with(|settings| {
+        settings.body_bytes_max = Box::new(|_| usize::MAX >> 1);
+        settings.bounds.body_time = Duration::from_millis(500);
+    });
+    let mut clients: Vec<Client> = (0..20).map(|_| front.client()).collect();
+    for client in &mut clients {
+        client.send(b"POST /p HTTP/1.1\r\nContent-Length: 10000000000\r\n\r\nabc");
+    }
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!((front.handle.bodies_bytes(), front.get().status), (0, 200));
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 408);
+    }
+}
+
+#[test]
+fn an_endless_chunked_stream_is_cut_at_the_limit() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"POST /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunk = [b"10000\r\n".as_slice(), &vec![b'x'; 0x10000], b"\r\n"].concat();
+    let sent = (0..32_768).take_while(|_| client.stream().write_all(&chunk).is_ok()).count();
+    assert!(sent < 32_768, "2 GiB were taken");
+    assert_eq!(client.answer().status, 413);
+}
+
+#[test]
+fn six_hundred_dribbling_clients_do_not_hinder_a_good_one_of_the_same_address() {
+    raise_descriptor_limit();
+    let front = Fixture::start_with(|settings| settings.connections_max = 200);
+    let attack = Attack::start(front.address, 600, b"GET / HTTP/1.1\r\nX: ");
+    let mut keep_alive = front.client();
+    for round in 0..60 {
+        assert_eq!(front.get().status, 200, "a fresh connection, round {round}");
+        keep_alive.send(b"POST /p HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(keep_alive.answer().status, 200, "a kept connection, round {round}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(attack.stop() >= 600);
+    assert!(front.handle.counters().evicted.load(Ordering::Relaxed) > 300);
+    assert!(front.handle.connections_open() <= 225);
+}
+
+#[test]
+fn a_flood_through_a_trusted_proxy_does_not_lock_out_the_others() {
+    raise_descriptor_limit();
+    let front = Fixture::start_with(|settings| {
+        settings.connections_max = 100;
+        settings.trusted_proxies = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    });
+    let attack = Attack::start(front.address, 300, b"POST / HTTP/1.1\r\nContent-Length: 900\r\n\r\n");
+    for round in 0..20 {
+        assert_eq!(front.get().status, 200, "round {round}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    attack.stop();
+}
+
+#[test]
+fn the_connections_of_a_trusted_proxy_outlive_those_of_strangers() {
+    let front = Fixture::start_with(|settings| {
+        settings.connections_max = 20;
+        settings.trusted_proxies = vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9))];
+    });
+    let mut proxied = front.client_from(Ipv4Addr::new(127, 0, 0, 9));
+    proxied.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(proxied.answer().status, 200);
+    let _strangers: Vec<Client> = (0..60).map(|_| front.client()).collect();
+    assert_eq!(front.get().status, 200);
+    proxied.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(proxied.answer().status, 200);
+}
+
+#[test]
+fn the_address_that_holds_most_pays_for_the_room() {
+    let front = Fixture::start_with(|settings| settings.connections_max = 40);
+    let mut quiet = front.client_from(Ipv4Addr::new(127, 0, 0, 2));
+    quiet.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(quiet.answer().status, 200);
+    let _flood: Vec<Client> = (0..100).map(|_| front.client()).collect();
+    assert_eq!(front.get().status, 200);
+    quiet.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(quiet.answer().status, 200);
+}
+
+#[test]
+fn two_thousand_connections_of_one_client_do_not_lock_out_another() {
+    if raise_descriptor_limit() < 6_000 {
+        return; // this machine does not allow so many
+    }
+    let front = Fixture::start_with(|settings| settings.connections_max = 512);
+    let flood: Vec<Client> = (0..2_000).map(|_| front.client()).collect();
+    for _ in 0..20 {
+        assert_eq!(front.get_from(Ipv4Addr::new(127, 0, 0, 3)).status, 200);
+        assert_eq!(front.get().status, 200);
+    }
+    assert!(front.handle.connections_open() <= 512 + 64);
+    drop(flood);
+    wait_until("all have left", || front.handle.connections_open() == 0);
+}
+
+#[test]
+fn only_when_nothing_can_be_evicted_a_new_client_gets_503_and_it_arrives() {
+    let front = Fixture::start_with(|settings| settings.connections_max = 8);
+    let mut busy: Vec<Client> = (0..8).map(|_| front.client()).collect();
+    for client in &mut busy {
+        client.send(b"GET /held HTTP/1.1\r\n\r\n");
+    }
+    wait_until("all are inside the application", || front.seen() == 8);
+    let mut refused = front.client();
+    refused.send(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+    let answer = refused.answer();
+    assert_eq!((answer.status, answer.body.as_str()), (503, error_body("unavailable").as_str()));
+    assert!(answer.header("retry-after").is_some());
+    front.release();
+    for client in &mut busy {
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
+fn five_hundred_unfinished_bodies_share_one_budget_and_small_requests_pass() {
+    raise_descriptor_limit();
+    let front = Fixture::start_with(|settings| settings.bounds.body_time = Duration::from_secs(30));
+    let part = vec![b'x'; 900_000];
+    let mut clients: Vec<Client> = (0..500).map(|_| front.client()).collect();
+    for client in &mut clients {
+        client.send(b"POST /p HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+        client.stream().write_all(&part).unwrap_or_default();
+        assert!(front.handle.bodies_bytes() <= 64 << 20);
+    }
+    assert!(front.handle.bodies_bytes() > 32 << 20);
+    let small = format!("POST /p HTTP/1.1\r\nContent-Length: 15000\r\n\r\n{}", "x".repeat(15_000));
+    assert_eq!(front.ask(small.as_bytes()).json()["length"], 15_000);
+    let refused = front
+        .handle
+        .counters()
+        .refused()
+        .find(|(status, _, _)| *status == 503)
+        .map_or(0, |(_, _, count)| count);
+    assert!(refused > 300, "{refused}");
+    drop(clients);
+    wait_until("the memory is given back", || front.handle.bodies_bytes() == 0);
+}
+
+#[test]
+fn a_client_that_pipelines_without_reading_is_stopped() {
+    let front = Fixture::start_with(|settings| settings.bounds.write_time = Duration::from_millis(500));
+    let mut client = front.client();
+    client.stream().set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    let requests = b"GET /big HTTP/1.1\r\n\r\n".repeat(4000);
+    let sent = (0..2000).take_while(|_| client.stream().write_all(&requests).is_ok()).count();
+    assert!(sent < 2000, "160 MB of requests were taken");
+    wait_until("it is let go", || front.handle.connections_open() == 0);
+    assert_eq!(front.get().status, 200);
+}
+
+#[test]
+fn clients_that_do_not_read_hold_no_worker() {
+    let front = Fixture::start_with(|settings| settings.bounds.write_time = Duration::from_secs(60));
+    let mut clients: Vec<Client> = (0..16).map(|_| front.client()).collect();
+    for client in &mut clients {
+        client.send(&b"GET /big HTTP/1.1\r\n\r\n".repeat(20));
+    }
+    for _ in 0..10 {
+        assert_eq!(front.get().status, 200);
+    }
+}
+
+#[test]
+fn stalled_bodies_hold_no_worker() {
+    let front = Fixture::start();
+    let mut clients: Vec<Client> = (0..64).map(|_| front.client()).collect();
+    for client in &mut clients {
+        client.send(b"POST /p HTTP/1.1\r\nContent-Length: 5000\r\n\r\nabc");
+    }
+    for _ in 0..10 {
+        assert_eq!(front.get().status, 200);
+    }
+    assert_eq!(front.seen(), 10);
+}
+
+#[test]
+fn fifteen_hundred_resets_after_a_whole_request_do_no_harm() {
+    let front = Fixture::start();
+    for _ in 0..1500 {
+        let mut client = front.client();
+        rustix::net::sockopt::set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
+        client.send(b"GET / HTTP/1.1\r\n\r\n");
+    }
+    for _ in 0..10 {
+        assert_eq!(front.get().status, 200);
+    }
+    wait_until("all have left", || front.handle.connections_open() == 0);
+}
+
+// ---- the side of tiny_http ----
+
+#[test]
+fn a_request_that_finds_no_place_in_time_is_told_to_come_again() {
+    let front = Fixture::start_with(|settings| {
+        settings.bounds.upstream_max = 2;
+        settings.bounds.queue_time = Duration::from_millis(200);
+    });
+    let mut held: Vec<Client> = (0..2).map(|_| front.client()).collect();
+    for client in &mut held {
+        client.send(b"GET /held HTTP/1.1\r\n\r\n");
+    }
+    wait_until("both are inside the application", || front.seen() == 2);
+    let answer = front.get();
+    assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true));
+    front.release();
+    for client in &mut held {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(front.get().status, 200);
+}
+
+#[test]
+fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
+    let front = Fixture::start_with(|settings| {
+        settings.bounds.upstream_max = 1;
+        settings.bounds.answer_time = Duration::from_millis(200);
+        settings.bounds.queue_time = Duration::from_millis(200);
+    });
+    assert_eq!(front.ask(b"GET /held HTTP/1.1\r\n\r\n").status, 503);
+    assert_eq!(front.get().status, 503);
+    assert_eq!(front.seen(), 1);
+    front.release();
+    wait_until("its place is free again", || front.get().status == 200);
+}
+
+#[test]
+fn an_application_that_drops_or_breaks_a_request_does_not_harm_the_next() {
+    let front = Fixture::start();
+    let mut client = front.client();
+    client.send(b"POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(client.answer().status, 500);
+    client.send(b"GET /cut HTTP/1.1\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
+    assert_eq!(front.get().status, 200);
+}
+
+#[test]
+fn the_death_of_tiny_http_is_reported_once() {
+    let deaths = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deaths);
+    let front = Fixture::start_with(|settings| {
+        settings.upstream_socket = settings.upstream_socket.with_extension("gone");
+        settings.on_dead = Box::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    for _ in 0..3 {
+        assert_eq!(front.get().status, 503);
+    }
+    assert_eq!(deaths.load(Ordering::Relaxed), 1);
+}
+
+// ---- stopping ----
+
+#[test]
+fn stopping_closes_idle_connections_and_finishes_begun_requests() {
+    let mut front = Fixture::start();
+    let mut idle = front.client();
+    idle.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(idle.answer().status, 200);
+    let mut busy = front.client();
+    busy.send(b"GET /held HTTP/1.1\r\n\r\n");
+    let mut half = front.client();
+    half.send(b"POST /p HTTP/1.1\r\nContent-Length: 4\r\n\r\nab");
+    wait_until("one is inside the application", || front.seen() == 2);
+    wait_until("three are open", || front.handle.connections_open() == 3);
+    thread::sleep(Duration::from_millis(50));
+
+    front.handle.stop_accepting();
+    assert!(idle.is_closed());
+    front.join();
+    assert!(TcpStream::connect(front.address).is_err());
+    half.send(b"cd");
+    let answer = half.answer();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    front.release();
+    let answer = busy.answer();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(front.handle.drain(Duration::from_secs(20)), 0);
+}
+
+#[test]
+fn draining_is_bounded() {
+    let front = Fixture::start();
+    let mut half = front.client();
+    half.send(b"POST /p HTTP/1.1\r\nContent-Length: 4\r\n\r\nab");
+    thread::sleep(Duration::from_millis(50));
+    front.handle.stop_accepting();
+    assert_eq!(front.handle.drain(Duration::from_millis(100)), 1);
+    wait_until("it was shut down", || front.handle.connections_open() == 0);
+}
+
+// ---- few descriptors: the server is a process of its own, so that the clients' do not count ----
+
+#[test]
+fn with_256_descriptors_a_flood_is_survived_and_a_good_client_is_served() {
+    raise_descriptor_limit();
+    let server = Server::start("as_a_process_with_few_descriptors");
+    let attack = Attack::start(server.address, 400, b"GET / HTTP/1.1\r\nX: ");
+    for round in 0..20 {
+        assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200, "round {round}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    attack.stop();
+    assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    server.stop();
+}
+
+#[test]
+fn accepting_goes_on_when_descriptors_ran_out_and_come_back() {
+    let mut server = Server::start("as_a_process_that_runs_out_of_descriptors");
+    server.tell("exhaust");
+    // Some systems keep these waiting, some drop them: what counts is that accepting goes on after.
+    let early: Vec<Client> = (0..20).map(|_| connect(server.address, Ipv4Addr::LOCALHOST)).collect();
+    thread::sleep(Duration::from_millis(300));
+    server.tell("free");
+    drop(early);
+    for _ in 0..20 {
+        assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    }
+    server.stop();
+}
+
+#[test]
+#[ignore = "is started by other tests, as a process"]
+fn as_a_process_with_few_descriptors() {
+    let few = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    let front = Fixture::start_with(|settings| settings.descriptors_max = 256 - 64);
+    println!("\nlistening on {}", front.address);
+    assert_eq!(io::stdin().lines().count(), 0); // until the test is done
+}
+
+#[test]
+#[ignore = "is started by other tests, as a process"]
+fn as_a_process_that_runs_out_of_descriptors() {
+    let few = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    // In want of a descriptor tiny_http would end, and the daemon with it. Here the front is tested.
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("other.sock");
+    let backend = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        for mut stream in backend.incoming().flatten() {
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let front = Fixture::start_with(|settings| settings.upstream_socket = socket);
+    println!("\nlistening on {}", front.address);
+    let mut hoard = Vec::new();
+    for line in io::stdin().lines().map_while(Result::ok) {
+        if line == "exhaust" {
+            hoard.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+        } else {
+            hoard.clear();
+        }
+        println!("\ndone {line}");
+    }
+    assert!(front.handle.counters().accept_errors.load(Ordering::Relaxed) > 0);
+}
+
+// ---- the rig ----
+
+/// The size of `/big`'s answer.
+const BIG_BYTES: usize = 1 << 20;
+
+struct Fixture {
+    address: SocketAddr,
+    handle: Handle,
+    backend: Arc<Backend>,
+    accepting: Option<thread::JoinHandle<()>>,
+}
+
+struct Backend {
+    server: tiny_http::Server,
+    seen: AtomicUsize,
+    released: AtomicBool,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(adapt: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Listener::Tcp(TcpListener::bind("127.0.0.1:0").unwrap()), adapt)
+    }
+
+    fn on(listener: Listener, adapt: impl FnOnce(&mut Settings)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let upstream_socket = dir.path().join("http.sock");
+        let backend = Arc::new(Backend {
+            server: tiny_http::Server::http_unix(&upstream_socket).unwrap(),
+            seen: AtomicUsize::new(0),
+            released: AtomicBool::new(false),
+            _dir: dir,
+        });
+        for _ in 0..10 {
+            let backend = Arc::clone(&backend);
+            thread::spawn(move || {
+                while let Ok(request) = backend.server.recv() {
+                    backend.serve(request)
+                }
+            });
+        }
+        let mut settings = Settings {
+            listener: "webhooks",
+            upstream_socket,
+            connections_max: 512,
+            descriptors_max: 10_000,
+            body_bytes_max: Box::new(|path| if path == "/tiny" { 1000 } else { 1 << 20 }),
+            trusted_proxies: Vec::new(),
+            bounds: Bounds::default(),
+            on_dead: Box::new(|error| panic!("tiny_http died: {error}")),
+        };
+        adapt(&mut settings);
+        let address = match &listener {
+            Listener::Tcp(tcp) => tcp.local_addr().unwrap(),
+            Listener::Unix(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
+        let front = Front::new(listener, settings).unwrap();
+        let handle = front.handle();
+        Self { address, handle, backend, accepting: Some(thread::spawn(move || front.run())) }
+    }
+
+    fn client(&self) -> Client {
+        self.client_from(Ipv4Addr::LOCALHOST)
+    }
+
+    fn client_from(&self, source: Ipv4Addr) -> Client {
+        connect(self.address, source)
+    }
+
+    fn ask(&self, request: &[u8]) -> Answer {
+        let mut client = self.client();
+        client.send(request);
+        client.answer()
+    }
+
+    fn get(&self) -> Answer {
+        self.get_from(Ipv4Addr::LOCALHOST)
+    }
+
+    fn get_from(&self, source: Ipv4Addr) -> Answer {
+        get(self.address, source)
+    }
+
+    /// Requests that reached the application.
+    fn seen(&self) -> usize {
+        self.backend.seen.load(Ordering::SeqCst)
+    }
+
+    /// Lets `/held` answer.
+    fn release(&self) {
+        self.backend.released.store(true, Ordering::SeqCst);
+    }
+
+    fn join(&mut self) {
+        self.accepting.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.release();
+        self.handle.stop_accepting();
+        for _ in 0..10 {
+            self.backend.server.unblock();
+        }
+    }
+}
+
+impl Backend {
+    fn serve(&self, mut request: tiny_http::Request) {
+        self.seen.fetch_add(1, Ordering::SeqCst);
+        let path = request.url().to_owned();
+        match path.as_str() {
+            "/slow" => thread::sleep(Duration::from_millis(200)),
+            "/held" => wait_until("it is released", || self.released.load(Ordering::SeqCst)),
+            "/dropped" => return,
+            "/cut" => {
+                let mut raw = request.into_writer();
+                return raw.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+            }
+            _ => {}
+        }
+        let mut body = Vec::new();
+        request.as_reader().read_to_end(&mut body).unwrap();
+        let headers: Vec<_> = request
+            .headers()
+            .iter()
+            .map(|header| [header.field.as_str().as_str(), header.value.as_str()])
+            .collect();
+        let echo = serde_json::json!({
+            "method": request.method().as_str(), "path": path, "length": body.len(), "sha256": sha256(&body), "headers": headers,
+        });
+        let text = if path == "/big" { "b".repeat(BIG_BYTES) } else { echo.to_string() };
+        let status = path
+            .get(1..)
+            .and_then(|digits| digits.parse().ok())
+            .filter(|status| *status >= 200_u16)
+            .unwrap_or(200);
+        let text = if status == 200 { text } else { String::new() };
+        request.respond(tiny_http::Response::from_string(text).with_status_code(status)).unwrap();
+    }
+}
+
+struct Client<S = TcpStream> {
+    reader: BufReader<S>,
+}
+
+struct Answer {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+impl<S: Read> Client<S> {
+    fn head(&mut self) -> Answer {
+        let mut lines = self.reader.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+        let status_line = lines.next().expect("an answer instead of an end");
+        assert!(status_line.starts_with("HTTP/1.1 "), "{status_line}");
+        let status = status_line[9..12].parse().unwrap();
+        let headers = lines.map(|line| {
+            line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).unwrap()
+        });
+        Answer { status, headers: headers.collect(), body: String::new() }
+    }
+
+    fn answer(&mut self) -> Answer {
+        let mut answer = self.head();
+        let mut body = vec![0; answer.headers["content-length"].parse().unwrap()];
+        self.reader.read_exact(&mut body).unwrap();
+        answer.body = String::from_utf8(body).unwrap();
+        answer
+    }
+}
+
+impl Client {
+    fn stream(&mut self) -> &mut TcpStream {
+        self.reader.get_mut()
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream().write_all(bytes).unwrap();
+    }
+
+    /// Whether the server ends the connection without a further byte.
+    fn is_closed(&mut self) -> bool {
+        match self.reader.fill_buf() {
+            Ok(bytes) => bytes.is_empty(),
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+
+    fn has_input(&mut self) -> bool {
+        self.stream().set_nonblocking(true).unwrap();
+        let has_input =
+            !matches!(self.stream().peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.stream().set_nonblocking(false).unwrap();
+        has_input
+    }
+}
+
+/// All of 127.0.0.0/8 is this machine: each address is another client to the front.
+fn connect(address: SocketAddr, source: Ipv4Addr) -> Client {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let flags = SocketFlags::CLOEXEC; // or a server process would inherit them
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    if source != Ipv4Addr::LOCALHOST {
+        rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+    }
+    rustix::net::connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Client { reader: BufReader::new(stream) }
+}
+
+fn get(address: SocketAddr, source: Ipv4Addr) -> Answer {
+    let mut client = connect(address, source);
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    client.answer()
+}
+
+/// Connections that begin a request and then send a byte now and then; closed ones come again.
+struct Attack {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<usize>,
+}
+
+impl Attack {
+    fn start(address: SocketAddr, count: usize, beginning: &'static [u8]) -> Self {
+        let open = move || {
+            let mut client = connect(address, Ipv4Addr::LOCALHOST);
+            client.stream().write_all(beginning).ok();
+            client
+        };
+        let mut clients: Vec<Client> = (0..count).map(|_| open()).collect();
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut connected = count;
+            while stopped.try_recv().is_err() {
+                for client in &mut clients {
+                    if client.stream().write_all(b"z").is_err() {
+                        *client = open();
+                        connected += 1;
+                    }
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+            connected
+        });
+        Self { stop, thread }
+    }
+
+    /// How many connections were made.
+    fn stop(self) -> usize {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+/// A front in a process of its own.
+struct Server {
+    child: std::process::Child,
+    output: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(test: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address =
+            output.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned)).unwrap();
+        Self { child, output, address: address.parse().unwrap() }
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
+        assert!(self.output.any(|line| line.unwrap() == format!("done {what}")));
+    }
+
+    fn stop(mut self) {
+        drop(self.child.stdin.take());
+        let rest: Vec<String> = self.output.by_ref().map(Result::unwrap).collect();
+        assert!(self.child.wait().unwrap().success(), "{rest:?}");
+    }
+}
+
+fn error_body(error: &str) -> String {
+    format!("{{\"error\":\"{error}\"}}\n")
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
