@@ -1,6 +1,7 @@
 //! inboxd: webhooks in, exactly one business effect out.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod front;
 pub mod verify;
 pub mod writer;

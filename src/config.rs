@@ -1,0 +1,394 @@
+//! The configuration, in two stages: `RawConfig` is what was typed, [`Config`] is what is meant.
+//!
+//! Everything is checked here, once; no later code validates a setting again. This is the only
+//! reader of the environment and of secret files. It never starts anything, never opens the
+//! database, and writes in one case only: the secrets of a development instance, when asked to.
+//!
+//! Relative paths in a file (`data_dir`, `file:…`, `unix:…`, `ca_file`) are relative to that file's
+//! directory, so that they mean the same under systemd, in a shell and in a test.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::verify::presets;
+use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
+
+mod check;
+mod development;
+mod document;
+mod effective;
+mod raw;
+mod secrets;
+mod suggest;
+mod units;
+
+pub use secrets::{secret_from_env, secret_from_file};
+pub use suggest::closest;
+pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
+
+/// Where a configuration is looked for when none is named, in this order.
+pub const DEFAULT_FILES: [&str; 2] = ["inboxd.toml", "/etc/inboxd/inboxd.toml"];
+
+/// A checked configuration: every default filled in, every reference resolved.
+#[derive(Debug)]
+pub struct Config {
+    /// The file it came from; `None` for the development instance.
+    pub file: Option<PathBuf>,
+    /// Where inboxd keeps its own files, mode 0700.
+    pub data_dir: PathBuf,
+    /// The SQLite file.
+    pub database: PathBuf,
+    /// The public base URL, without a final slash; needed by providers that sign the URL.
+    pub public_url: Option<String>,
+    /// Where connections are accepted.
+    pub listen: Listen,
+    /// Bounds on what is accepted.
+    pub limits: Limits,
+    /// In the order of the file.
+    pub endpoints: Vec<Endpoint>,
+    /// In the order of the file.
+    pub destinations: Vec<Destination>,
+    /// How long rows are kept.
+    pub retention: Retention,
+    /// Things that are allowed but odd, for `check` and the log at start.
+    pub warnings: Vec<String>,
+}
+
+/// `[listen]`
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// The public listener.
+    pub webhooks: Address,
+    /// The private listener; `None` when switched off.
+    pub admin: Option<Address>,
+    /// Peers whose `X-Forwarded-For` is believed and whose connections are never evicted.
+    pub trusted_proxies: Vec<IpAddr>,
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// `host:port`; `localhost` may resolve to several addresses, the first is taken.
+    Tcp(std::net::SocketAddr),
+    /// `unix:PATH`
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// `[limits]`
+#[derive(Debug)]
+pub struct Limits {
+    /// The largest body of an endpoint that sets none, in bytes.
+    pub body_bytes_max: usize,
+    /// Open connections, before file descriptor limits.
+    pub connections_max: usize,
+    /// How long the handlers of one event may hold the write lock.
+    pub handler_timeout: Duration,
+    /// Free space below which nothing is accepted, in bytes.
+    pub disk_free_min: u64,
+}
+
+/// `[endpoint.NAME]`
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Part of the inbox key.
+    pub name: String,
+    /// The preset's name, or `custom`.
+    pub provider: String,
+    /// Begins with a slash and does not end in one.
+    pub path: String,
+    /// Where each secret came from and how to recognise it (`env:NAME sha256:ab12cd34`); for `check --print`.
+    pub secrets: Vec<Secret>,
+    /// `[endpoint.NAME.scheme]` as typed; for `check --print`.
+    pub scheme: Option<CustomScheme>,
+    /// The scheme with its keys.
+    pub verifier: Verifier,
+    /// When the work is done.
+    pub mode: Mode,
+    /// Names of handlers, in the order in which they run.
+    pub handlers: Vec<String>,
+    /// Destination of the rows that built-in handlers emit.
+    pub notify: Option<String>,
+    /// Destinations that get the raw event.
+    pub forward: Vec<String>,
+    /// How far a signed time may be from now, either way.
+    pub tolerance: Duration,
+    /// The only mode this endpoint takes.
+    pub livemode: Option<bool>,
+    /// The only account this endpoint takes.
+    pub account: Option<String>,
+    /// What becomes of an event of another mode or account.
+    pub on_scope_mismatch: OnScopeMismatch,
+    /// What a redelivery of a quarantined event does.
+    pub on_redelivery: OnRedelivery,
+    /// The largest body, in bytes.
+    pub body_bytes_max: usize,
+}
+
+/// When an endpoint's handlers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the request's own transaction, before the answer.
+    Sync,
+}
+
+/// `on_scope_mismatch`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnScopeMismatch {
+    /// 400, nothing stored.
+    Refuse,
+    /// 200, stored as ignored.
+    Ignore,
+}
+
+/// `on_redelivery`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRedelivery {
+    /// The handlers run again.
+    Requeue,
+    /// It is only counted.
+    Count,
+}
+
+/// `[destination.NAME]`: checked in full, although this version only fills the outbox.
+#[derive(Debug)]
+pub struct Destination {
+    /// The name that `notify` uses and that stands in the outbox.
+    pub name: String,
+    /// http or https, without user information.
+    pub url: String,
+    /// How deliveries are signed.
+    pub sign: Sign,
+    /// The keys for signing; may be empty unless `sign` is [`Sign::Standard`].
+    pub secrets: Vec<Secret>,
+    /// What may be in flight at once.
+    pub order: Order,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// Requests at once.
+    pub threads: usize,
+    /// How long a row is retried.
+    pub give_up_after: Duration,
+    /// The longest pause between two attempts.
+    pub backoff_cap: Duration,
+    /// How long a claimed row belongs to one dispatcher; longer than `timeout`.
+    pub lease: Duration,
+    /// Header names with their values, which are secrets.
+    pub headers: BTreeMap<String, Secret>,
+    /// How the payload is encoded.
+    pub body_format: BodyFormat,
+    /// JSON pointer to the part of an answer that is kept.
+    pub result: Option<String>,
+    /// How long the destination remembers an idempotency key.
+    pub key_lifetime: Option<Duration>,
+    /// Private networks, `address/bits`, that a name may resolve to.
+    pub allow_networks: Vec<String>,
+    /// A private certificate authority, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// `sign`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Re-signed like the sender, with a fresh timestamp.
+    Provider,
+    /// Standard Webhooks.
+    Standard,
+    /// Not at all.
+    None,
+}
+
+/// `order`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Any.
+    None,
+    /// One in flight per business object, in commit order.
+    Object,
+}
+
+/// `body_format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyFormat {
+    /// `application/json`
+    Json,
+    /// `application/x-www-form-urlencoded`
+    Form,
+}
+
+/// `[retention]`
+#[derive(Debug)]
+pub struct Retention {
+    /// How long the payload is kept.
+    pub payload: Duration,
+    /// How long the event's key is remembered; at least 31 days.
+    pub key: Duration,
+}
+
+/// What to do where a development instance has no secret yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingSecrets {
+    /// Make one and keep it in the data directory: `serve` and `send`.
+    Make,
+    /// Touch nothing: the endpoint is left out and a warning says why. For `check`.
+    Report,
+}
+
+impl Config {
+    /// Reads and checks the configuration: the named file, else the first of [`DEFAULT_FILES`] that
+    /// exists, else the development instance.
+    ///
+    /// # Errors
+    /// Every problem found, each with key, value, rule and what to do.
+    pub fn load(named: Option<&Path>, missing: MissingSecrets) -> Result<Self, ConfigError> {
+        match locate(named)? {
+            Some(file) => check::config(document::read(&file)?, &file),
+            None => development::config(Path::new(""), missing),
+        }
+    }
+}
+
+/// The part of a configuration that reading the stored data needs. No secret is read for it, so an
+/// operator's shell without the service's environment can still list events.
+#[derive(Debug)]
+pub struct Instance {
+    /// The file it came from; `None` for the development instance.
+    pub file: Option<PathBuf>,
+    /// Where inboxd keeps its own files.
+    pub data_dir: PathBuf,
+    /// The SQLite file.
+    pub database: PathBuf,
+    /// Where the daemon, if it runs, can be asked.
+    pub listen: Listen,
+    /// The endpoints' names, in the order of the file.
+    pub endpoints: Vec<String>,
+}
+
+impl Instance {
+    /// Finds the instance as [`Config::load`] does.
+    ///
+    /// # Errors
+    /// Problems of the file's shape, of `data_dir` and of `[listen]`.
+    pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
+        match locate(named)? {
+            Some(file) => check::instance(document::read(&file)?, &file),
+            None => Ok(development::instance()),
+        }
+    }
+}
+
+/// The file to read, or `None` for the development instance.
+fn locate(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+    if let Some(file) = named {
+        // whether it exists is found out by reading it
+        return Ok(Some(file.to_owned()));
+    }
+    for file in DEFAULT_FILES.map(Path::new) {
+        match file.symlink_metadata() {
+            Ok(_) => return Ok(Some(file.to_owned())),
+            Err(error) if is_absent(&error) => {}
+            // Going on would show an operator an empty development instance instead of the real one.
+            Err(error) => {
+                let message = format!("cannot be looked at: {error}; name a file with --config");
+                return Err(ConfigError::of_file(file, message));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line in the file, where there is one.
+    pub line: Option<usize>,
+    /// e.g. `endpoint.billing.tolerance`; empty for the file as a whole.
+    pub key: String,
+    /// The value (never a secret's), the rule and what to do.
+    pub message: String,
+}
+
+/// A configuration that cannot be used, with everything that is wrong with it.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The file; `None` for the development instance.
+    pub file: Option<PathBuf>,
+    /// At least one, in the order of the file.
+    pub problems: Vec<Problem>,
+    /// What else was noticed.
+    pub warnings: Vec<String>,
+}
+
+impl ConfigError {
+    fn of_file(file: &Path, message: impl Into<String>) -> Self {
+        Self {
+            file: Some(file.to_owned()),
+            problems: vec![Problem { line: None, key: String::new(), message: message.into() }],
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// One line per problem: `inboxd.toml:7: endpoint.billing.tolerance: "0s": must be …`.
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            match (&self.file, problem.line) {
+                (Some(file), Some(line)) => write!(f, "{}:{line}: ", file.display())?,
+                (Some(file), None) => write!(f, "{}: ", file.display())?,
+                (None, _) => write!(f, "development instance: ")?,
+            }
+            if !problem.key.is_empty() {
+                write!(f, "{}: ", problem.key)?;
+            }
+            write!(f, "{}", problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+// All that the configuration asks of `verify`.
+
+/// The presets' names, in the order in which they are listed to people.
+pub fn preset_names() -> Vec<&'static str> {
+    presets::all().iter().map(|preset| preset.name).collect()
+}
+
+/// Whether there is a preset of this name (`custom` is none).
+pub fn preset_exists(provider: &str) -> bool {
+    presets::find(provider).is_some()
+}
+
+/// Whether the provider never redelivers by itself, so that work must not fail in the request.
+pub fn preset_never_retries(provider: &str) -> bool {
+    presets::find(provider).is_some_and(|preset| !preset.retries_by_itself)
+}
+
+/// The scheme of a preset, or the one typed in.
+fn scheme_of(provider: &str, custom: Option<&CustomScheme>) -> Result<Scheme, String> {
+    match custom {
+        Some(custom) => Scheme::custom(custom),
+        None => Scheme::named(provider),
+    }
+}

@@ -1,0 +1,424 @@
+//! From [`RawConfig`] to [`Config`]: every rule of the configuration, each stated once.
+//!
+//! A rule that is broken is noted and checking goes on with the default, so that one run reports
+//! everything. Keys of the file format that this version cannot honour yet are refused, never ignored.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ureq::http::Uri;
+
+use super::document::Document;
+use super::raw::{RawConfig, RawDuration, RawLimits, RawListen, RawRetention, RawSize};
+use super::{
+    Address, Config, ConfigError, Instance, Limits, Listen, Problem, Retention, duration_text,
+    parse_duration, parse_size, secrets, suggest,
+};
+use crate::verify::Secret;
+
+mod destination;
+mod endpoint;
+
+/// The database's name in `data_dir`.
+pub(super) const DATABASE: &str = "inboxd.db";
+
+/// All unfinished bodies share a budget of this size, so one body cannot be larger.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+/// Stripe lets an event be sent again for 30 days.
+const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
+
+/// The checked configuration of a file.
+pub(super) fn config(document: Document, file: &Path) -> Result<Config, ConfigError> {
+    finish(Checker::of_document(&document, file), document.raw, Some(file))
+}
+
+/// The part that reading stored data needs.
+pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, ConfigError> {
+    let mut checker = Checker::of_document(&document, file);
+    let data_dir = checker.data_dir(document.raw.data_dir.as_deref());
+    checker.absent_from_this_version("database", document.raw.database.is_some());
+    let listen = checker.listen(&document.raw.listen);
+    let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
+    checker.verdict(Some(file))?;
+    Ok(Instance {
+        file: Some(file.to_owned()),
+        database: data_dir.join(DATABASE),
+        data_dir,
+        listen,
+        endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
+    })
+}
+
+/// Checks everything and hands out the configuration, or all problems.
+pub(super) fn finish(
+    mut checker: Checker,
+    raw: RawConfig,
+    file: Option<&Path>,
+) -> Result<Config, ConfigError> {
+    let c = &mut checker;
+    c.absent_from_this_version("database", raw.database.is_some());
+    c.absent_from_this_version("database_options", raw.database_options.is_some());
+    c.absent_from_this_version("worker", raw.worker.is_some());
+    c.absent_from_this_version("alert", raw.alert.is_some());
+    let data_dir = c.data_dir(raw.data_dir.as_deref());
+    let public_url = raw.public_url.and_then(|url| c.public_url(&url));
+    let listen = c.listen(&raw.listen);
+    let limits = c.limits(&raw.limits);
+    let retention = c.retention(&raw.retention);
+    let destinations = c.in_file_order("destination", raw.destination.into_iter());
+    let known: Vec<String> = destinations.iter().map(|(name, _)| name.clone()).collect();
+    let endpoints = c.in_file_order("endpoint", raw.endpoint.into_iter());
+    let endpoints: Vec<_> =
+        endpoints.into_iter().filter_map(|(name, raw)| c.endpoint(name, raw, &limits, &known)).collect();
+    let destinations =
+        destinations.into_iter().filter_map(|(name, raw)| c.destination(name, raw, &endpoints)).collect();
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.verifier.scheme().signs_url()) {
+        if public_url.is_none() {
+            let key = format!("endpoint.{}.provider", endpoint.name);
+            let rule = format!(
+                "\"{}\": signs the URL; write public_url = \"https://…\" as the provider knows it",
+                endpoint.provider
+            );
+            c.problem(key, rule);
+        }
+    }
+    if endpoints.is_empty() && c.problems.is_empty() && file.is_some() {
+        c.warn(
+            "there is no endpoint, so nothing can be received; add [endpoint.NAME], see `inboxd init`"
+                .to_owned(),
+        );
+    }
+    let warnings = checker.verdict(file)?;
+    Ok(Config {
+        file: file.map(Path::to_owned),
+        database: data_dir.join(DATABASE),
+        data_dir,
+        public_url,
+        listen,
+        limits,
+        endpoints,
+        destinations,
+        retention,
+        warnings,
+    })
+}
+
+/// Collects what is wrong.
+pub(super) struct Checker {
+    /// What relative paths are relative to.
+    base: PathBuf,
+    lines: BTreeMap<String, usize>,
+    problems: Vec<Problem>,
+    warnings: Vec<String>,
+    /// The endpoint of each path seen so far.
+    paths: BTreeMap<String, String>,
+}
+
+impl Checker {
+    pub(super) fn new(base: PathBuf) -> Self {
+        Self {
+            base,
+            lines: BTreeMap::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            paths: BTreeMap::new(),
+        }
+    }
+
+    fn of_document(document: &Document, file: &Path) -> Self {
+        Self {
+            base: file.parent().map(Path::to_owned).unwrap_or_default(),
+            lines: document.lines.clone(),
+            problems: document.problems.clone(),
+            warnings: Vec::new(),
+            paths: BTreeMap::new(),
+        }
+    }
+
+    /// Notes a problem; `message` is value, rule and advice.
+    pub(super) fn problem(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        let key = key.into();
+        let message = message.into();
+        self.problems.push(Problem { line: self.line(&key), key, message });
+    }
+
+    /// As [`Checker::problem`], unless that very key is wrong already or was misspelt in its table.
+    fn missing(&mut self, key: String, message: &str) {
+        let (table, name) = key.rsplit_once('.').unwrap_or_default();
+        let meant = format!("did you mean \"{name}\"?");
+        let is_misspelling = |problem: &Problem| {
+            let of_table = problem.key.rsplit_once('.').map(|(table, _)| table);
+            of_table == Some(table) && problem.message.ends_with(&meant)
+        };
+        let is_told = self.problems.iter().any(|problem| problem.key == key || is_misspelling(problem));
+        if !is_told {
+            self.problem(key, message);
+        }
+    }
+
+    pub(super) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// The warnings, if nothing is wrong.
+    fn verdict(mut self, file: Option<&Path>) -> Result<Vec<String>, ConfigError> {
+        if self.problems.is_empty() {
+            return Ok(self.warnings);
+        }
+        self.problems.sort_by_key(|problem| problem.line);
+        Err(ConfigError { file: file.map(Path::to_owned), problems: self.problems, warnings: self.warnings })
+    }
+
+    /// The line of a key, or of the nearest table around it.
+    fn line(&self, key: &str) -> Option<usize> {
+        let mut key = key;
+        loop {
+            if let Some(line) = self.lines.get(key) {
+                return Some(*line);
+            }
+            key = key.rsplit_once('.')?.0;
+        }
+    }
+
+    fn in_file_order<T>(&self, table: &str, entries: impl Iterator<Item = (String, T)>) -> Vec<(String, T)> {
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|(name, _)| self.line(&format!("{table}.{name}")));
+        entries
+    }
+
+    fn absent_from_this_version(&mut self, key: &str, is_used: bool) {
+        if is_used {
+            self.problem(key, "is not available in this version; remove it");
+        }
+    }
+
+    pub(super) fn data_dir(&mut self, typed: Option<&str>) -> PathBuf {
+        let typed = typed.unwrap_or("./inboxd-data");
+        if typed.is_empty() {
+            self.problem("data_dir", "\"\": names no directory; write e.g. \"/var/lib/inboxd\"");
+        }
+        let path = self.base.join(typed);
+        if path.exists() && !path.is_dir() {
+            self.problem(
+                "data_dir",
+                format!("\"{typed}\": is not a directory; name one, or a path that does not exist yet"),
+            );
+        }
+        path
+    }
+
+    fn public_url(&mut self, typed: &str) -> Option<String> {
+        let rule = match typed.parse::<Uri>() {
+            Err(_) => Some("is not a URL"),
+            Ok(url) => url_rule(&url).or((url.query().is_some()).then_some("must have no query")),
+        };
+        if let Some(rule) = rule {
+            let shown = without_user(typed);
+            self.problem(
+                "public_url",
+                format!("\"{shown}\": {rule}; write e.g. \"https://hooks.example.com\""),
+            );
+            return None;
+        }
+        Some(typed.trim_end_matches('/').to_owned())
+    }
+
+    pub(super) fn listen(&mut self, raw: &RawListen) -> Listen {
+        let webhooks = self.address("listen.webhooks", raw.webhooks.as_deref().unwrap_or("127.0.0.1:8787"));
+        let admin = match raw.admin.as_deref().unwrap_or("127.0.0.1:8788") {
+            "off" => None,
+            typed => self.address("listen.admin", typed),
+        };
+        if let (Some(webhooks), Some(admin)) = (&webhooks, &admin)
+            && overlap(webhooks, admin)
+        {
+            let rule =
+                "is the public listener; the admin pages must never be there; write another port, or \"off\"";
+            self.problem("listen.admin", format!("\"{admin}\": {rule}"));
+        }
+        if let Some(Address::Tcp(address)) = &admin
+            && !address.ip().is_loopback()
+        {
+            self.warn(format!(
+                "listen.admin {address} can be reached from other machines and asks for no password"
+            ));
+        }
+        let trusted_proxies = raw.trusted_proxies.iter().filter_map(|typed| self.proxy(typed)).collect();
+        // a missing address is a problem noted above, so this one is never used
+        let webhooks = webhooks.unwrap_or(Address::Unix(PathBuf::new()));
+        Listen { webhooks, admin, trusted_proxies }
+    }
+
+    fn address(&mut self, key: &str, typed: &str) -> Option<Address> {
+        let rule = match typed.split_once(':') {
+            None if typed == "systemd" => {
+                "socket activation is not available in this version; write host:port or unix:PATH"
+            }
+            Some(("unix", "")) => "names no path; write e.g. \"unix:/run/inboxd/inboxd.sock\"",
+            // sun_path has 108 bytes, one of them a zero
+            Some(("unix", path)) if self.base.join(path).as_os_str().len() > 107 => {
+                "is longer than the 107 bytes a Unix socket's path may have"
+            }
+            Some(("unix", path)) => return Some(Address::Unix(self.base.join(path))),
+            Some(("", _)) => {
+                "has no host; write e.g. \"127.0.0.1:8787\", or \"0.0.0.0:8787\" for every network"
+            }
+            _ => match typed.to_socket_addrs().map(|mut found| found.next()) {
+                Ok(Some(address)) => return Some(Address::Tcp(address)),
+                _ => "is not an address of this machine; write e.g. \"127.0.0.1:8787\" or \"unix:PATH\"",
+            },
+        };
+        self.problem(key, format!("\"{typed}\": {rule}"));
+        None
+    }
+
+    fn proxy(&mut self, typed: &str) -> Option<IpAddr> {
+        let proxy = typed.parse().ok();
+        if proxy.is_none() {
+            self.problem(
+                "listen.trusted_proxies",
+                format!("\"{typed}\": is not an IP address; write e.g. \"127.0.0.1\""),
+            );
+        }
+        proxy
+    }
+
+    fn limits(&mut self, raw: &RawLimits) -> Limits {
+        let connections = raw.connections_max.unwrap_or(512);
+        if !(1..=65_536).contains(&connections) {
+            self.problem("limits.connections_max", format!("{connections}: must be from 1 to 65536"));
+        }
+        let handler_timeout =
+            self.duration("limits.handler_timeout", raw.handler_timeout.as_ref(), Duration::from_secs(2));
+        if handler_timeout > Duration::from_secs(10) {
+            self.warn(format!(
+                "limits.handler_timeout is {}; all writing waits for a handler, and senders give up after about 10s",
+                duration_text(handler_timeout)
+            ));
+        }
+        Limits {
+            body_bytes_max: self
+                .body_bytes_max("limits.body_bytes_max", raw.body_bytes_max.as_ref())
+                .unwrap_or(1 << 20),
+            connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+            handler_timeout,
+            disk_free_min: self.size("limits.disk_free_min", raw.disk_free_min.as_ref()).unwrap_or(64 << 20),
+        }
+    }
+
+    fn body_bytes_max(&mut self, key: &str, typed: Option<&RawSize>) -> Option<usize> {
+        let bytes = self.size(key, typed)?;
+        if !(1..=BODY_BYTES_MAX).contains(&bytes) {
+            self.problem(key, format!("{bytes}: must be from 1 to 67108864 (64MiB)"));
+            return None;
+        }
+        usize::try_from(bytes).ok()
+    }
+
+    fn retention(&mut self, raw: &RawRetention) -> Retention {
+        let payload =
+            self.duration("retention.payload", raw.payload.as_ref(), Duration::from_secs(30 * 86_400));
+        let key = self.duration("retention.key", raw.key.as_ref(), Duration::from_secs(400 * 86_400));
+        let typed = duration_text(key);
+        if key < KEY_RETENTION_MIN {
+            let rule = "must be at least \"31d\", or an event sent again after it is taken for a new one; write e.g. \"400d\"";
+            self.problem("retention.key", format!("\"{typed}\": {rule}"));
+        } else if key < payload {
+            self.problem(
+                "retention.key",
+                format!(
+                    "\"{typed}\": must not be shorter than retention.payload ({})",
+                    duration_text(payload)
+                ),
+            );
+        }
+        if raw.payload.is_some() || raw.key.is_some() {
+            self.warn("[retention] is kept for later: this version purges nothing yet".to_owned());
+        }
+        Retention { payload, key }
+    }
+
+    fn duration(&mut self, key: &str, typed: Option<&RawDuration>, default: Duration) -> Duration {
+        let Some(RawDuration(typed)) = typed else {
+            return default;
+        };
+        parse_duration(typed).unwrap_or_else(|rule| {
+            self.problem(key, format!("\"{typed}\": {rule}"));
+            default
+        })
+    }
+
+    fn size(&mut self, key: &str, typed: Option<&RawSize>) -> Option<u64> {
+        let RawSize(typed) = typed?;
+        parse_size(typed).map_err(|rule| self.problem(key, format!("\"{typed}\": {rule}"))).ok()
+    }
+
+    /// The value that `typed` names, or the first of `choices` where nothing is typed.
+    fn choice<T: Copy>(&mut self, key: &str, typed: Option<&str>, choices: &[(&str, T)]) -> T {
+        let default = choices[0].1;
+        let Some(typed) = typed else { return default };
+        if let Some((_, value)) = choices.iter().find(|(word, _)| *word == typed) {
+            return *value;
+        }
+        let advice = suggest::advice(typed, choices.iter().map(|(word, _)| *word));
+        self.problem(key, format!("\"{typed}\": is unknown; {advice}"));
+        default
+    }
+
+    fn secrets(&mut self, key: &str, references: &[String]) -> Vec<Secret> {
+        references.iter().filter_map(|reference| self.secret(key, reference)).collect()
+    }
+
+    fn secret(&mut self, key: &str, reference: &str) -> Option<Secret> {
+        let secret =
+            secrets::resolve(reference, &self.base).map_err(|message| self.problem(key, message)).ok()?;
+        for oddity in secrets::oddities(&secret) {
+            self.warn(format!("{key}: \"{}\": {oddity}", secret.label()));
+        }
+        Some(secret)
+    }
+
+    /// Names are part of keys in the database, of labels and of file names.
+    fn name(&mut self, key: &str, name: &str) {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
+            self.problem(key, "the name must be 1 to 64 characters of a-z, 0-9, _ and -");
+        }
+    }
+}
+
+/// What a base URL or a destination breaks, if anything.
+fn url_rule(url: &Uri) -> Option<&'static str> {
+    if !matches!(url.scheme_str(), Some("http" | "https")) {
+        return Some("must begin with http:// or https://");
+    }
+    match url.authority() {
+        None => Some("has no host"),
+        Some(authority) if authority.as_str().contains('@') => Some("must not contain a user or password"),
+        Some(authority) if authority.host().is_empty() => Some("has no host"),
+        Some(_) => None,
+    }
+}
+
+/// A URL as it may be shown: what stands before an `@` may be a password.
+fn without_user(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
+        (None, Some((_, rest))) => format!("***@{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// Whether two listeners would get each other's connections.
+fn overlap(a: &Address, b: &Address) -> bool {
+    match (a, b) {
+        (Address::Tcp(a), Address::Tcp(b)) => {
+            let same_ip = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+            a.port() == b.port() && a.port() != 0 && same_ip
+        }
+        (Address::Unix(a), Address::Unix(b)) => a == b,
+        (Address::Tcp(_), Address::Unix(_)) | (Address::Unix(_), Address::Tcp(_)) => false,
+    }
+}

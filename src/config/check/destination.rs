@@ -1,0 +1,171 @@
+//! The rules of `[destination.NAME]`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ureq::http::{HeaderName, Uri};
+
+use super::{Checker, duration_text, url_rule, without_user};
+use crate::config::raw::{RawDestination, RawDuration};
+use crate::config::{BodyFormat, Destination, Endpoint, Order, Sign};
+use crate::verify::Secret;
+
+const MINUTE: u64 = 60;
+
+impl Checker {
+    /// `None` where too much is wrong to go on; every problem is noted.
+    pub(super) fn destination(
+        &mut self,
+        name: String,
+        raw: RawDestination,
+        endpoints: &[Endpoint],
+    ) -> Option<Destination> {
+        let key = format!("destination.{name}");
+        let of = |field: &str| format!("{key}.{field}");
+        self.name(&key, &name);
+        self.say_what_is_not_done(&name, endpoints);
+        let signs = [("provider", Sign::Provider), ("standard", Sign::Standard), ("none", Sign::None)];
+        let sign = self.choice(&of("sign"), raw.sign.as_deref(), &signs);
+        let orders = [("object", Order::Object), ("none", Order::None)];
+        let order = self.choice(&of("order"), raw.order.as_deref(), &orders);
+        let formats = [("json", BodyFormat::Json), ("form", BodyFormat::Form)];
+        let body_format = self.choice(&of("body_format"), raw.body_format.as_deref(), &formats);
+        let timeout = self.duration(&of("timeout"), raw.timeout.as_ref(), Duration::from_secs(15));
+        let lease = self.lease(&of("lease"), raw.lease.as_ref(), timeout);
+        let secrets = self.secrets(&of("secrets"), &raw.secrets);
+        if sign == Sign::Standard && raw.secrets.is_empty() {
+            self.missing(
+                of("secrets"),
+                "is missing; sign = \"standard\" needs e.g. secrets = [\"env:APP_SECRET\"]",
+            );
+        }
+        self.pointer(&of("result"), raw.result.as_deref());
+        Some(Destination {
+            url: self.destination_url(&of("url"), raw.url.as_deref())?,
+            sign,
+            secrets,
+            order,
+            timeout,
+            threads: self.threads(&of("threads"), raw.threads),
+            give_up_after: self.duration(
+                &of("give_up_after"),
+                raw.give_up_after.as_ref(),
+                Duration::from_secs(3 * 24 * 60 * MINUTE),
+            ),
+            backoff_cap: self.duration(
+                &of("backoff_cap"),
+                raw.backoff_cap.as_ref(),
+                Duration::from_secs(15 * MINUTE),
+            ),
+            lease,
+            headers: self.headers(&of("headers"), raw.headers),
+            body_format,
+            result: raw.result,
+            key_lifetime: raw
+                .key_lifetime
+                .as_ref()
+                .map(|typed| self.duration(&of("key_lifetime"), Some(typed), Duration::ZERO)),
+            allow_networks: self.networks(&of("allow_networks"), raw.allow_networks),
+            ca_file: raw.ca_file.map(|typed| self.ca_file(&of("ca_file"), &typed)),
+            name,
+        })
+    }
+
+    fn lease(&mut self, key: &str, typed: Option<&RawDuration>, timeout: Duration) -> Duration {
+        let lease = self.duration(key, typed, Duration::from_secs(2 * MINUTE));
+        if lease <= timeout {
+            let (lease, timeout) = (duration_text(lease), duration_text(timeout));
+            let rule = format!("must be longer than timeout ({timeout}), or a delivery is done twice");
+            let advice = "write a longer lease or a shorter timeout";
+            self.problem(key, format!("\"{lease}\": {rule}; {advice}"));
+        }
+        lease
+    }
+
+    fn say_what_is_not_done(&mut self, name: &str, endpoints: &[Endpoint]) {
+        if endpoints.iter().any(|endpoint| endpoint.notify.as_deref() == Some(name)) {
+            self.warn(format!("rows for destination \"{name}\" are kept in the outbox; this version does not deliver them yet"));
+        } else {
+            self.warn(format!("destination \"{name}\" is used by no endpoint"));
+        }
+    }
+
+    fn destination_url(&mut self, key: &str, typed: Option<&str>) -> Option<String> {
+        let Some(typed) = typed else {
+            self.missing(key.to_owned(), "is missing; write e.g. url = \"http://127.0.0.1:3000/webhooks\"");
+            return None;
+        };
+        let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url));
+        if let Some(rule) = rule {
+            let advice = "write e.g. \"http://127.0.0.1:3000/webhooks\"; credentials go into headers";
+            self.problem(key, format!("\"{}\": {rule}; {advice}", without_user(typed)));
+            return None;
+        }
+        Some(typed.to_owned())
+    }
+
+    fn threads(&mut self, key: &str, typed: Option<u64>) -> usize {
+        let threads = typed.unwrap_or(4);
+        if !(1..=64).contains(&threads) {
+            self.problem(key, format!("{threads}: must be from 1 to 64"));
+        }
+        usize::try_from(threads).unwrap_or(1)
+    }
+
+    fn pointer(&mut self, key: &str, typed: Option<&str>) {
+        if let Some(typed) = typed
+            && !typed.starts_with('/')
+        {
+            self.problem(key, format!("\"{typed}\": is not a JSON pointer; write e.g. \"/id\""));
+        }
+    }
+
+    fn headers(&mut self, key: &str, typed: BTreeMap<String, String>) -> BTreeMap<String, Secret> {
+        let mut headers = BTreeMap::new();
+        for (name, reference) in typed {
+            let key = format!("{key}.{name}");
+            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                self.problem(
+                    &key,
+                    "is not a header's name; write e.g. headers = { Authorization = \"env:API_TOKEN\" }",
+                );
+            }
+            if let Some(value) = self.secret(&key, &reference) {
+                headers.insert(name, value);
+            }
+        }
+        headers
+    }
+
+    fn networks(&mut self, key: &str, typed: Vec<String>) -> Vec<String> {
+        for network in &typed {
+            if !is_network(network) {
+                self.problem(key, format!("\"{network}\": is not a network; write e.g. \"10.0.0.0/8\""));
+            }
+        }
+        typed
+    }
+
+    fn ca_file(&mut self, key: &str, typed: &str) -> std::path::PathBuf {
+        let path = self.base.join(typed);
+        if let Err(error) = std::fs::File::open(&path) {
+            self.problem(key, format!("\"{typed}\": cannot be read: {error}; name a PEM file"));
+        }
+        path
+    }
+}
+
+fn is_network(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let Ok(bits) = bits.parse::<u8>() else {
+        return false;
+    };
+    match address.parse() {
+        Ok(IpAddr::V4(_)) => bits <= 32,
+        Ok(IpAddr::V6(_)) => bits <= 128,
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,131 @@
+//! The development instance: what runs where there is no configuration file at all.
+//!
+//! Two endpoints in `./inboxd-data`, with the secrets of the environment where they are set and
+//! secrets of its own otherwise.
+
+use std::path::{Path, PathBuf};
+
+use super::check::Checker;
+use super::raw::{RawConfig, RawEndpoint};
+use super::secrets::{self, Style};
+use super::{Config, ConfigError, Instance, MissingSecrets, check};
+
+const DATA_DIR: &str = "./inboxd-data";
+
+struct Preset {
+    endpoint: &'static str,
+    provider: &'static str,
+    path: &'static str,
+    handlers: &'static [&'static str],
+    variable: &'static str,
+    style: Style,
+}
+
+const ENDPOINTS: [Preset; 2] = [
+    Preset {
+        endpoint: "billing",
+        provider: "stripe",
+        path: "/webhooks/stripe",
+        handlers: &["billing"],
+        variable: "STRIPE_WEBHOOK_SECRET",
+        style: Style::Stripe,
+    },
+    Preset {
+        endpoint: "github",
+        provider: "github",
+        path: "/webhooks/github",
+        handlers: &[],
+        variable: "GITHUB_WEBHOOK_SECRET",
+        style: Style::Hex,
+    },
+];
+
+/// The development instance in `base`, which is empty for the current directory.
+pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, ConfigError> {
+    let mut checker = Checker::new(base.to_owned());
+    let mut raw = RawConfig { data_dir: Some(DATA_DIR.to_owned()), ..RawConfig::default() };
+    for preset in &ENDPOINTS {
+        if let Some(secret) = secret(preset, base, missing, &mut checker) {
+            raw.endpoint.insert(preset.endpoint.to_owned(), endpoint(preset, secret));
+        }
+    }
+    check::finish(checker, raw, None)
+}
+
+/// The development instance as far as reading its data goes.
+pub(super) fn instance() -> Instance {
+    let mut checker = Checker::new(PathBuf::new());
+    let raw = RawConfig { data_dir: Some(DATA_DIR.to_owned()), ..RawConfig::default() };
+    let data_dir = checker.data_dir(raw.data_dir.as_deref());
+    Instance {
+        file: None,
+        database: data_dir.join(check::DATABASE),
+        data_dir,
+        listen: checker.listen(&raw.listen),
+        endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
+    }
+}
+
+fn endpoint(preset: &Preset, secret: String) -> RawEndpoint {
+    RawEndpoint {
+        provider: Some(preset.provider.to_owned()),
+        path: Some(preset.path.to_owned()),
+        secrets: vec![secret],
+        handlers: preset.handlers.iter().map(|name| (*name).to_owned()).collect(),
+        ..RawEndpoint::default()
+    }
+}
+
+/// The reference of the endpoint's secret, or `None` where there is no secret yet.
+fn secret(preset: &Preset, base: &Path, missing: MissingSecrets, checker: &mut Checker) -> Option<String> {
+    if secrets::env(preset.variable).is_some() {
+        return Some(format!("env:{}", preset.variable));
+    }
+    let path = Path::new(DATA_DIR).join("secrets").join(preset.endpoint);
+    if missing == MissingSecrets::Make {
+        if let Err(error) = secrets::keep(&base.join(&path), preset.style) {
+            let rule = format!(
+                "{}: cannot keep a secret there: {error}; or set {}",
+                path.display(),
+                preset.variable
+            );
+            checker.problem(format!("endpoint.{}.secrets", preset.endpoint), rule);
+            return None;
+        }
+    } else if base.join(&path).symlink_metadata().is_err() {
+        checker.warn(format!(
+            "endpoint \"{}\" has no secret yet: `inboxd serve` makes one in {}, or set {}",
+            preset.endpoint,
+            path.display(),
+            preset.variable
+        ));
+        return None;
+    }
+    Some(format!("file:{}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fingerprints(config: &Config) -> Vec<String> {
+        config.endpoints.iter().map(|endpoint| endpoint.secrets[0].fingerprint()).collect()
+    }
+
+    #[test]
+    fn secrets_are_made_only_when_asked_for_and_stay_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let looked_at = config(folder.path(), MissingSecrets::Report).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(looked_at.endpoints.len() + looked_at.warnings.len(), 2);
+
+        let made = config(folder.path(), MissingSecrets::Make).unwrap();
+        let paths: Vec<_> = made.endpoints.iter().map(|endpoint| endpoint.path.as_str()).collect();
+        assert_eq!(paths, ["/webhooks/stripe", "/webhooks/github"]);
+        assert_eq!(made.endpoints[0].handlers, ["billing"]);
+        assert!(made.warnings.is_empty(), "{:?}", made.warnings);
+
+        let again = config(folder.path(), MissingSecrets::Report).unwrap();
+        assert_eq!(fingerprints(&made), fingerprints(&again));
+    }
+}

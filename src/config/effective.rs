@@ -1,0 +1,284 @@
+//! The configuration in effect, for people (`check --print`, valid TOML) and for programs (`--json`).
+//!
+//! Secrets appear as reference and fingerprint only.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch, Order, Sign,
+    duration_text,
+};
+use crate::verify::Secret;
+
+impl Config {
+    /// Every value in effect as a configuration file. Unset keys are comments.
+    pub fn to_toml(&self) -> String {
+        let mut text = match &self.file {
+            Some(file) => format!("# the configuration in effect, from {}\n", file.display()),
+            None => "# the configuration in effect: development instance, no file\n".to_owned(),
+        };
+        for table in self.tables() {
+            if !table.header.is_empty() {
+                text.push_str(&format!("\n[{}]\n", table.header));
+            }
+            for (key, value) in &table.entries {
+                push_toml(&mut text, key, value);
+            }
+        }
+        text
+    }
+
+    /// Every value in effect as one object, nested as the file is; unset keys are null, a secret is
+    /// `{"from", "fingerprint"}`, sizes are bytes, durations are texts such as `"5m"`.
+    pub fn to_json(&self) -> Json {
+        let mut root = Map::new();
+        for table in self.tables() {
+            let entries = table.entries.into_iter().map(|(key, value)| (key, json_of(value)));
+            let mut place = &mut root;
+            // names are checked to contain no dot
+            for part in table.header.split('.').filter(|part| !part.is_empty()) {
+                let inner = place.entry(part).or_insert_with(|| json!({}));
+                let Json::Object(inner) = inner else {
+                    return Json::Null;
+                };
+                place = inner;
+            }
+            place.extend(entries);
+        }
+        Json::Object(root)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = vec![self.top(), self.listen_table(), self.limits_table(), self.retention_table()];
+        for endpoint in &self.endpoints {
+            tables.push(endpoint_table(endpoint));
+            tables.extend(scheme_table(endpoint));
+        }
+        tables.extend(self.destinations.iter().map(destination_table));
+        tables
+    }
+
+    fn top(&self) -> Table {
+        Table::new("")
+            .with("data_dir", text(self.data_dir.display()))
+            .with("public_url", optional(self.public_url.as_ref()))
+    }
+
+    fn listen_table(&self) -> Table {
+        let admin = self.listen.admin.as_ref().map_or(text("off"), text);
+        Table::new("listen")
+            .with("webhooks", text(&self.listen.webhooks))
+            .with("admin", admin)
+            .with("trusted_proxies", texts(&self.listen.trusted_proxies))
+    }
+
+    fn limits_table(&self) -> Table {
+        Table::new("limits")
+            .with("body_bytes_max", whole(self.limits.body_bytes_max))
+            .with("connections_max", whole(self.limits.connections_max))
+            .with("handler_timeout", text(duration_text(self.limits.handler_timeout)))
+            .with("disk_free_min", Value::Whole(self.limits.disk_free_min))
+    }
+
+    fn retention_table(&self) -> Table {
+        Table::new("retention")
+            .with("payload", text(duration_text(self.retention.payload)))
+            .with("key", text(duration_text(self.retention.key)))
+    }
+}
+
+fn endpoint_table(endpoint: &Endpoint) -> Table {
+    let mode = match endpoint.mode {
+        Mode::Sync => "sync",
+    };
+    let on_scope_mismatch = match endpoint.on_scope_mismatch {
+        OnScopeMismatch::Refuse => "refuse",
+        OnScopeMismatch::Ignore => "ignore",
+    };
+    let on_redelivery = match endpoint.on_redelivery {
+        OnRedelivery::Requeue => "requeue",
+        OnRedelivery::Count => "count",
+    };
+    Table::new(format!("endpoint.{}", endpoint.name))
+        .with("provider", text(&endpoint.provider))
+        .with("path", text(&endpoint.path))
+        .with("secrets", secrets(&endpoint.secrets))
+        .with("mode", text(mode))
+        .with("handlers", texts(&endpoint.handlers))
+        .with("notify", optional(endpoint.notify.as_ref()))
+        .with("forward", texts(&endpoint.forward))
+        .with("tolerance", text(duration_text(endpoint.tolerance)))
+        .with("livemode", endpoint.livemode.map_or(Value::Unset, Value::Flag))
+        .with("account", optional(endpoint.account.as_ref()))
+        .with("on_scope_mismatch", text(on_scope_mismatch))
+        .with("on_redelivery", text(on_redelivery))
+        .with("body_bytes_max", whole(endpoint.body_bytes_max))
+}
+
+fn scheme_table(endpoint: &Endpoint) -> Option<Table> {
+    let Ok(Json::Object(scheme)) = serde_json::to_value(endpoint.scheme.as_ref()?) else {
+        return None;
+    };
+    let mut table = Table::new(format!("endpoint.{}.scheme", endpoint.name));
+    for (key, value) in scheme {
+        table = table.with(key, value.as_str().map_or(Value::Unset, text));
+    }
+    Some(table)
+}
+
+fn destination_table(destination: &Destination) -> Table {
+    let sign = match destination.sign {
+        Sign::Provider => "provider",
+        Sign::Standard => "standard",
+        Sign::None => "none",
+    };
+    let order = match destination.order {
+        Order::Object => "object",
+        Order::None => "none",
+    };
+    let body_format = match destination.body_format {
+        BodyFormat::Json => "json",
+        BodyFormat::Form => "form",
+    };
+    let headers = destination.headers.iter().map(|(name, value)| (name.clone(), Shown::of(value)));
+    Table::new(format!("destination.{}", destination.name))
+        .with("url", text(&destination.url))
+        .with("sign", text(sign))
+        .with("secrets", secrets(&destination.secrets))
+        .with("order", text(order))
+        .with("timeout", text(duration_text(destination.timeout)))
+        .with("threads", whole(destination.threads))
+        .with("give_up_after", text(duration_text(destination.give_up_after)))
+        .with("backoff_cap", text(duration_text(destination.backoff_cap)))
+        .with("lease", text(duration_text(destination.lease)))
+        .with("headers", Value::Headers(headers.collect()))
+        .with("body_format", text(body_format))
+        .with("result", optional(destination.result.as_ref()))
+        .with("key_lifetime", destination.key_lifetime.map_or(Value::Unset, |life| text(duration_text(life))))
+        .with("allow_networks", texts(&destination.allow_networks))
+        .with("ca_file", optional(destination.ca_file.as_ref().map(|path| path.display())))
+}
+
+struct Table {
+    header: String,
+    entries: Vec<(String, Value)>,
+}
+
+impl Table {
+    fn new(header: impl Into<String>) -> Self {
+        Self { header: header.into(), entries: Vec::new() }
+    }
+
+    fn with(mut self, key: impl Into<String>, value: Value) -> Self {
+        self.entries.push((key.into(), value));
+        self
+    }
+}
+
+enum Value {
+    Unset,
+    Flag(bool),
+    Whole(u64),
+    Text(String),
+    Texts(Vec<String>),
+    Secrets(Vec<Shown>),
+    Headers(Vec<(String, Shown)>),
+}
+
+/// A secret as it may be seen.
+struct Shown {
+    from: String,
+    fingerprint: String,
+}
+
+impl Shown {
+    fn of(secret: &Secret) -> Self {
+        Self { from: secret.label().to_owned(), fingerprint: secret.fingerprint() }
+    }
+}
+
+fn text(value: impl ToString) -> Value {
+    Value::Text(value.to_string())
+}
+
+fn texts(values: &[impl ToString]) -> Value {
+    Value::Texts(values.iter().map(ToString::to_string).collect())
+}
+
+fn optional(value: Option<impl ToString>) -> Value {
+    value.map_or(Value::Unset, text)
+}
+
+fn whole(value: usize) -> Value {
+    Value::Whole(u64::try_from(value).unwrap_or(u64::MAX))
+}
+
+fn secrets(secrets: &[Secret]) -> Value {
+    Value::Secrets(secrets.iter().map(Shown::of).collect())
+}
+
+fn push_toml(out: &mut String, key: &str, value: &Value) {
+    let line = match value {
+        Value::Unset => format!("# {key} is not set"),
+        Value::Flag(flag) => format!("{key} = {flag}"),
+        Value::Whole(number) => format!("{key} = {number}"),
+        Value::Text(text) => format!("{key} = {}", quoted(text)),
+        Value::Texts(texts) => {
+            let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
+            format!("{key} = [{}]", texts.join(", "))
+        }
+        Value::Secrets(secrets) => match secrets.as_slice() {
+            [] => format!("{key} = []"),
+            [one] => format!("{key} = [{}]  # {}", quoted(&one.from), one.fingerprint),
+            several => {
+                let lines =
+                    several.iter().map(|one| format!("    {},  # {}\n", quoted(&one.from), one.fingerprint));
+                format!("{key} = [\n{}]", lines.collect::<String>())
+            }
+        },
+        Value::Headers(headers) => {
+            let pairs: Vec<_> = headers
+                .iter()
+                .map(|(name, one)| format!("{} = {}", quoted(name), quoted(&one.from)))
+                .collect();
+            let prints: Vec<_> = headers.iter().map(|(_, one)| one.fingerprint.as_str()).collect();
+            let comment =
+                if prints.is_empty() { String::new() } else { format!("  # {}", prints.join(", ")) };
+            format!("{key} = {{ {} }}{comment}", pairs.join(", "))
+        }
+    };
+    out.push_str(&line);
+    out.push('\n');
+}
+
+/// A TOML basic string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                // writing to a String cannot fail
+                write!(quoted, "\\u{:04X}", u32::from(c)).unwrap_or_default();
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn json_of(value: Value) -> Json {
+    let secret = |one: Shown| json!({ "from": one.from, "fingerprint": one.fingerprint });
+    match value {
+        Value::Unset => Json::Null,
+        Value::Flag(flag) => json!(flag),
+        Value::Whole(number) => json!(number),
+        Value::Text(text) => json!(text),
+        Value::Texts(texts) => json!(texts),
+        Value::Secrets(secrets) => secrets.into_iter().map(secret).collect(),
+        Value::Headers(headers) => headers.into_iter().map(|(name, one)| (name, secret(one))).collect(),
+    }
+}
