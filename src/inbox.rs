@@ -1,0 +1,359 @@
+//! The table `webhook_inbox`: one row per event and endpoint, the record that makes a redelivery harmless.
+//!
+//! This module never decides what an event means; it stores, finds and marks.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+
+use crate::verify::VerifiedEvent;
+
+/// The states of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Waits for work.
+    Pending,
+    /// Somebody works on it, under a lease.
+    Processing,
+    /// Its effects are committed.
+    Done,
+    /// Nobody's business here.
+    Ignored,
+    /// Waits for a person.
+    Quarantined,
+}
+
+impl State {
+    /// As stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Processing => "processing",
+            Self::Done => "done",
+            Self::Ignored => "ignored",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    fn is_processed(self) -> bool {
+        match self {
+            Self::Done | Self::Ignored => true,
+            Self::Pending | Self::Processing | Self::Quarantined => false,
+        }
+    }
+}
+
+/// What the inbox remembers of an event that came before.
+#[derive(Debug)]
+pub struct Known {
+    /// The row.
+    pub id: i64,
+    /// Whether it waits for a person.
+    pub is_quarantined: bool,
+    /// Of the first body.
+    pub body_sha256: [u8; 32],
+}
+
+/// Stores the event in `state` unless its key is known. Returns the new row's id, or `None` for a known key.
+///
+/// `key` is the event's id except where several events share one (constant test ids).
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn insert(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    key: &str,
+    event: &VerifiedEvent,
+    state: State,
+    now_ms: i64,
+) -> rusqlite::Result<Option<i64>> {
+    let inserted = tx.prepare_cached(INSERT)?.execute((
+        event.provider(),
+        endpoint,
+        key,
+        event.event_type(),
+        event.object_id(),
+        event.account(),
+        event.livemode(),
+        event.api_version(),
+        event.kept_headers(),
+        payload(event.body()),
+        event.body_sha256(),
+        state.as_str(),
+        now_ms,
+        state.is_processed().then_some(now_ms),
+    ))?;
+    Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+}
+
+/// Counts one more delivery of a known event and says what is known of it.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn count_duplicate(
+    tx: &Transaction<'_>,
+    provider: &str,
+    endpoint: &str,
+    key: &str,
+) -> rusqlite::Result<Option<Known>> {
+    tx.prepare_cached(COUNT_DUPLICATE)?
+        .query_row((provider, endpoint, key), |row| {
+            Ok(Known { id: row.get(0)?, is_quarantined: row.get(1)?, body_sha256: row.get(2)? })
+        })
+        .optional()
+}
+
+/// The stored bytes of an event; `None` once purged.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn payload_of(conn: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+    conn.prepare_cached(PAYLOAD_OF)?.query_row([id], |row| {
+        Ok(match row.get(0)? {
+            Value::Text(text) => Some(text.into_bytes()),
+            Value::Blob(bytes) => Some(bytes),
+            Value::Null | Value::Integer(_) | Value::Real(_) => None,
+        })
+    })
+}
+
+/// Marks a row that was inserted in another state, counting the attempt that led there.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn mark(
+    tx: &Transaction<'_>,
+    id: i64,
+    state: State,
+    last_error: Option<&str>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(MARK)?.execute((
+        id,
+        state.as_str(),
+        state.is_processed().then_some(now_ms),
+        last_error,
+    ))?;
+    Ok(())
+}
+
+/// Counts a further attempt on a row.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn count_attempt(tx: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(COUNT_ATTEMPT)?.execute([id])?;
+    Ok(())
+}
+
+/// One event as people are shown it. Everything but the body.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// The row; rises with the order of commits.
+    pub id: i64,
+    /// The preset's name, or `custom`.
+    pub provider: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The provider's id.
+    pub event_id: String,
+    /// e.g. `invoice.paid`
+    pub event_type: Option<String>,
+    /// The business object it is about.
+    pub object_id: Option<String>,
+    /// The provider's account.
+    pub account: Option<String>,
+    /// Live or test.
+    pub livemode: Option<bool>,
+    /// The provider's version of its format.
+    pub api_version: Option<String>,
+    /// JSON of the kept headers.
+    pub headers: String,
+    /// The body's length; `None` once purged.
+    pub payload_bytes: Option<i64>,
+    /// See [`State`].
+    pub state: String,
+    /// Attempts at the work.
+    pub attempts: i64,
+    /// Further deliveries of the same event.
+    pub duplicates: i64,
+    /// Why the latest attempt did not end well.
+    pub last_error: Option<String>,
+    /// When it was first received, in milliseconds since the epoch.
+    pub received_at_ms: i64,
+    /// When its effects were committed.
+    pub processed_at_ms: Option<i64>,
+}
+
+/// Which events to list. What is `None` does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// The endpoint's name.
+    pub endpoint: Option<String>,
+    /// The event's type.
+    pub event_type: Option<String>,
+    /// The business object.
+    pub object_id: Option<String>,
+    /// See [`State`].
+    pub state: Option<String>,
+    /// Received at this time or later.
+    pub since_ms: Option<i64>,
+    /// Received before this time.
+    pub until_ms: Option<i64>,
+    /// A part of the last error.
+    pub error: Option<String>,
+}
+
+/// What the inbox holds, in numbers.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Rows by state, in the order of [`State`].
+    pub by_state: Vec<(String, i64)>,
+    /// When the oldest row was received that waits for work or a person.
+    pub oldest_unprocessed_ms: Option<i64>,
+    /// Per endpoint: name, events, further deliveries, and when the latest event came.
+    pub endpoints: Vec<(String, i64, i64, i64)>,
+}
+
+/// Events that match, newest first, at most `limit`.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<Vec<Event>> {
+    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
+    conn.prepare_cached(LIST)?
+        .query_map((endpoint, event_type, object_id, state, since_ms, until_ms, error, limit), event)?
+        .collect()
+}
+
+/// Every event with this id, one per endpoint; `endpoint` narrows it down.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn find(conn: &Connection, event_id: &str, endpoint: Option<&str>) -> rusqlite::Result<Vec<Event>> {
+    conn.prepare_cached(FIND)?.query_map((event_id, endpoint), event)?.collect()
+}
+
+/// What the inbox holds.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn summary(conn: &Connection) -> rusqlite::Result<Summary> {
+    Ok(Summary {
+        by_state: conn
+            .prepare_cached(COUNT_BY_STATE)?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?,
+        oldest_unprocessed_ms: conn.prepare_cached(OLDEST_UNPROCESSED)?.query_row([], |row| row.get(0))?,
+        endpoints: conn
+            .prepare_cached(COUNT_BY_ENDPOINT)?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
+            .collect::<rusqlite::Result<_>>()?,
+    })
+}
+
+/// The number of the latest row: events stored since the file was made.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_id(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.query_row(LAST_ID, [], |row| row.get(0))
+}
+
+fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
+    Ok(Event {
+        id: row.get("id")?,
+        provider: row.get("provider")?,
+        endpoint: row.get("endpoint")?,
+        event_id: row.get("event_id")?,
+        event_type: row.get("event_type")?,
+        object_id: row.get("object_id")?,
+        account: row.get("account")?,
+        livemode: row.get("livemode")?,
+        api_version: row.get("api_version")?,
+        headers: row.get("headers")?,
+        payload_bytes: row.get("payload_bytes")?,
+        state: row.get("state")?,
+        attempts: row.get("attempts")?,
+        duplicates: row.get("duplicates")?,
+        last_error: row.get("last_error")?,
+        received_at_ms: row.get("received_at_ms")?,
+        processed_at_ms: row.get("processed_at_ms")?,
+    })
+}
+
+/// TEXT where the bytes are valid UTF-8, so that `json_extract` works on them; BLOB otherwise.
+fn payload(bytes: &[u8]) -> rusqlite::types::ToSqlOutput<'_> {
+    use rusqlite::types::{ToSqlOutput, ValueRef};
+    match std::str::from_utf8(bytes) {
+        Ok(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        Err(_) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+    }
+}
+
+const INSERT: &str = "
+    INSERT INTO main.webhook_inbox
+           (provider, endpoint, event_id, event_type, object_id, account, livemode, api_version,
+            headers, payload, body_sha256, state, attempts, available_at_ms, received_at_ms, processed_at_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 1, ?13, ?13, ?14)
+    ON CONFLICT (provider, endpoint, event_id) DO NOTHING";
+
+const COUNT_DUPLICATE: &str = "
+    UPDATE main.webhook_inbox
+       SET duplicates = duplicates + 1
+     WHERE provider = ?1 AND endpoint = ?2 AND event_id = ?3
+    RETURNING id, state = 'quarantined', body_sha256";
+
+const PAYLOAD_OF: &str = "
+    SELECT payload FROM main.webhook_inbox WHERE id = ?1";
+
+const MARK: &str = "
+    UPDATE main.webhook_inbox
+       SET state = ?2, processed_at_ms = ?3, last_error = ?4
+     WHERE id = ?1";
+
+const COUNT_ATTEMPT: &str = "
+    UPDATE main.webhook_inbox
+       SET attempts = attempts + 1
+     WHERE id = ?1";
+
+const LIST: &str = "
+    SELECT id, provider, endpoint, event_id, event_type, object_id, account, livemode, api_version, headers,
+           octet_length(payload) AS payload_bytes, state, attempts, duplicates, last_error,
+           received_at_ms, processed_at_ms
+      FROM main.webhook_inbox
+     WHERE (?1 IS NULL OR endpoint = ?1)
+       AND (?2 IS NULL OR event_type = ?2)
+       AND (?3 IS NULL OR object_id = ?3)
+       AND (?4 IS NULL OR state = ?4)
+       AND (?5 IS NULL OR received_at_ms >= ?5)
+       AND (?6 IS NULL OR received_at_ms < ?6)
+       AND (?7 IS NULL OR instr(last_error, ?7) > 0)
+     ORDER BY id DESC
+     LIMIT ?8";
+
+const FIND: &str = "
+    SELECT id, provider, endpoint, event_id, event_type, object_id, account, livemode, api_version, headers,
+           octet_length(payload) AS payload_bytes, state, attempts, duplicates, last_error,
+           received_at_ms, processed_at_ms
+      FROM main.webhook_inbox
+     WHERE event_id = ?1 AND (?2 IS NULL OR endpoint = ?2)
+     ORDER BY id";
+
+const COUNT_BY_STATE: &str = "
+    SELECT state, count(*)
+      FROM main.webhook_inbox
+     GROUP BY state
+     ORDER BY state";
+
+const COUNT_BY_ENDPOINT: &str = "
+    SELECT endpoint, count(*), sum(duplicates), max(received_at_ms)
+      FROM main.webhook_inbox
+     GROUP BY endpoint
+     ORDER BY endpoint";
+
+const OLDEST_UNPROCESSED: &str = "
+    SELECT min(received_at_ms) FROM main.webhook_inbox WHERE processed_at_ms IS NULL";
+
+const LAST_ID: &str = "
+    SELECT coalesce(max(id), 0) FROM main.webhook_inbox";

@@ -1,0 +1,116 @@
+//! What one batch does with copies of one event when the first copy's work fails.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
+use inboxd::db;
+use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::receive::{self, Endpoint, Outcome};
+use inboxd::verify::{Delivery, Headers, VerifiedEvent};
+use inboxd::writer::{Settings, WriteError, Writer};
+use rusqlite::Transaction;
+use tempfile::TempDir;
+
+/// Writes a row and fails, the first `failures` times.
+struct Fails {
+    failures: usize,
+    calls: AtomicUsize,
+}
+
+impl Handler for Fails {
+    fn name(&self) -> &str {
+        "fails"
+    }
+
+    fn takes(&self, event_type: &str) -> bool {
+        event_type == "thing.happened"
+    }
+
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
+        tx.execute("INSERT INTO effect (event_id) VALUES (?1)", [event.id])?;
+        if self.calls.fetch_add(1, Ordering::Relaxed) < self.failures {
+            return Err(HandlerError::Failed("not yet".to_owned()));
+        }
+        Ok(Handled::Applied)
+    }
+}
+
+fn configured(dir: &std::path::Path) -> Configured {
+    std::fs::write(dir.join("inboxd.toml"), support::CONFIG).unwrap();
+    support::write_secret(dir, "stripe.secret", support::STRIPE_SECRET);
+    support::write_secret(dir, "github.secret", support::GITHUB_SECRET);
+    let config = Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    config.endpoints.into_iter().next().unwrap()
+}
+
+fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
+    let body = format!(r#"{{"id":"{id}","type":"thing.happened","data":{{"object":{{"id":"x"}}}}}}"#);
+    let signature = support::stripe_signature(&body, 1_000_000, support::STRIPE_SECRET);
+    let (name, value) = signature.split_once(": ").unwrap();
+    let headers = Headers::from_iter([(name, value)]);
+    let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
+    endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap()
+}
+
+/// Queues copies of one event so that they share a batch, and returns their outcomes in order.
+fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, WriteError>>, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let conn = db::open_writer(&path).unwrap();
+    conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
+    let settings = Settings::new(path.clone(), Duration::from_secs(2), 0);
+    let (writer, handle) = Writer::new(conn, settings).unwrap();
+    let thread = thread::spawn(|| writer.run());
+    let endpoint = Arc::new(Endpoint {
+        config: configured(dir.path()),
+        handlers: vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+    });
+
+    let (go, gate) = mpsc::channel::<()>();
+    handle.submit(move |_| Ok(gate.recv().ok()), |_| {});
+    let (answer, answers) = mpsc::channel();
+    for copy in 0..copies {
+        let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
+        let event = event(&endpoint, "evt_1");
+        let disposition = receive::disposition(&endpoint, &event);
+        handle.submit(
+            move |tx| receive::store(tx, &endpoint, &event, &disposition, 1_000_000_000),
+            move |result| answer.send((copy, result)).unwrap(),
+        );
+    }
+    drop(go);
+    let mut results: Vec<_> = answers.iter().take(copies).collect();
+    results.sort_by_key(|(copy, _)| *copy);
+    drop(handle);
+    thread.join().unwrap().unwrap();
+    (results.into_iter().map(|(_, result)| result).collect(), dir)
+}
+
+fn count(dir: &TempDir, sql: &str) -> i64 {
+    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn when_the_first_copy_fails_the_one_that_waits_behind_it_is_processed() {
+    let (results, dir) = deliver_together(1, 3);
+    assert!(matches!(results[0], Err(WriteError::Job(_))), "{results:?}");
+    assert_eq!(results[1].as_ref().unwrap(), &Outcome::Processed);
+    assert_eq!(results[2].as_ref().unwrap(), &Outcome::Duplicate);
+    assert_eq!(count(&dir, "SELECT count(*) FROM effect"), 1);
+    assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), 1);
+}
+
+#[test]
+fn when_every_copy_fails_nothing_is_stored() {
+    let (results, dir) = deliver_together(9, 3);
+    assert!(results.iter().all(|result| matches!(result, Err(WriteError::Job(_)))), "{results:?}");
+    assert_eq!(count(&dir, "SELECT count(*) FROM effect"), 0);
+    assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox"), 0);
+}
