@@ -1,0 +1,247 @@
+//! The grammar of the command line, and nothing else: the one source of parsing, `--help`, the
+//! completions and the manual.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use inboxd::config::parse_signed_duration;
+use jiff::SignedDuration;
+
+/// Receives webhooks and turns every business fact into exactly one business effect, on SQLite.
+#[derive(Debug, Parser)]
+#[command(name = "inboxd", version = version(), propagate_version = false, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Configuration file [default: ./inboxd.toml, then /etc/inboxd/inboxd.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| format!("{} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()))
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run the daemon; without a configuration file, a development instance in ./inboxd-data
+    Serve,
+    /// Check the configuration and say everything that is wrong with it
+    Check(CheckArgs),
+    /// Write a short configuration file to start from
+    Init(InitArgs),
+    /// Send a correctly signed test delivery
+    Send(SendArgs),
+    /// Show the guarantees with a real daemon in a temporary folder
+    Demo,
+    /// Judge one delivery with the verifier the daemon uses
+    Verify(VerifyArgs),
+    /// Show what is stored, what waits and what needs a person
+    Status(StatusArgs),
+    /// Look at received events
+    #[command(subcommand)]
+    Events(EventsVerb),
+    /// Run a read-only SQL query on the database
+    Query(QueryArgs),
+    /// Print shell completions
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+}
+
+/// `check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Print the configuration in effect, all defaults included, as TOML
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Print one JSON object: ok, file, problems, warnings, config
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `init`
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Where to write it
+    #[arg(default_value = "inboxd.toml")]
+    pub(crate) path: PathBuf,
+    /// Who sends: a preset's name, or custom
+    #[arg(long, default_value = "stripe")]
+    pub(crate) provider: String,
+    /// The endpoint's name [default: billing for stripe, else the provider's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// Replace an existing file
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `send`
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("send_secret").args(["secret_env", "secret_file"]).requires("to")))]
+pub(crate) struct SendArgs {
+    /// Whose delivery to imitate, e.g. stripe
+    pub(crate) provider: String,
+    /// The event's type, e.g. invoice.paid
+    #[arg(value_name = "TYPE")]
+    pub(crate) event_type: String,
+    /// The endpoint to send to [default: the first of this provider]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// How many copies
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) times: u32,
+    /// How many at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) concurrency: u16,
+    /// The event's id [default: a new one]
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// The body to send, as it is
+    #[arg(long, value_name = "BODY")]
+    pub(crate) file: Option<PathBuf>,
+    /// Shift the signed time, e.g. -10m
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_signed_duration)]
+    pub(crate) skew: Option<SignedDuration>,
+    /// Send in random order
+    #[arg(long)]
+    pub(crate) shuffle: bool,
+    /// Spoil the signature
+    #[arg(long)]
+    pub(crate) bad_signature: bool,
+    /// Send to this URL instead of the configured instance
+    #[arg(long, value_name = "URL", requires = "send_secret")]
+    pub(crate) to: Option<String>,
+    /// The variable that holds the secret for --to
+    #[arg(long, value_name = "VAR")]
+    pub(crate) secret_env: Option<String>,
+    /// The file that holds the secret for --to
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).required(true).multiple(true)))]
+pub(crate) struct VerifyArgs {
+    /// The preset, e.g. stripe
+    #[arg(long)]
+    pub(crate) provider: String,
+    /// A variable that holds a secret, verbatim; may be repeated
+    #[arg(long, value_name = "VAR")]
+    pub(crate) secret_env: Vec<String>,
+    /// A file that holds a secret, without one final newline; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Vec<PathBuf>,
+    /// A header line 'Name: value'; may be repeated
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+    /// The body's exact bytes; - reads stdin
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub(crate) body: PathBuf,
+    /// The time to judge at, in seconds since 1970 [default: now]
+    #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
+    pub(crate) now: Option<i64>,
+    /// The public URL, for providers that sign it
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// The request's method
+    #[arg(long, default_value = "POST")]
+    pub(crate) method: String,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `events …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsVerb {
+    /// List events, newest first
+    List(EventsListArgs),
+    /// Show one event with all that is known about it
+    Show(EventArgs),
+    /// Print one event's body, byte for byte
+    Body(EventArgs),
+}
+
+/// `events list`
+#[derive(Debug, Args)]
+pub(crate) struct EventsListArgs {
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `events show`, `events body`
+#[derive(Debug, Args)]
+pub(crate) struct EventArgs {
+    /// The provider's event id
+    pub(crate) event_id: String,
+    /// The endpoint, where the id is found on several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The filters that all lists share; they add up.
+#[derive(Debug, Args)]
+pub(crate) struct Filters {
+    /// Only of this endpoint
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// Only of this type, e.g. invoice.paid
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) event_type: Option<String>,
+    /// Only about this business object
+    #[arg(long, value_name = "ID")]
+    pub(crate) object: Option<String>,
+    /// Only in this state
+    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined"])]
+    pub(crate) state: Option<String>,
+    /// Only received since: RFC 3339, or a duration before now such as 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only received until: RFC 3339, or a duration before now such as 5m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Only where the last error contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+}
+
+/// `query`
+#[derive(Debug, Args)]
+pub(crate) struct QueryArgs {
+    /// One SELECT
+    pub(crate) sql: String,
+    /// Print one JSON object per row
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+    /// Print CSV with a header line
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}

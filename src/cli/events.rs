@@ -1,0 +1,163 @@
+//! `events`: the received events, one by one.
+
+use std::io::Write as _;
+
+use inboxd::inbox::{self, Event, Filter};
+use inboxd::{clock, reviews};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::args::{EventArgs, EventsListArgs, EventsVerb, Filters};
+use super::store::{self, parse_time, read_failed, table, time};
+use super::{Context, Exit, Failure, put, say};
+
+/// `list`, `show` and `body`.
+pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
+    match verb {
+        EventsVerb::List(args) => list(args, context),
+        EventsVerb::Show(args) => show(args, context),
+        EventsVerb::Body(args) => body(args, context),
+    }
+}
+
+fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
+    let filter = filter(&args.filters)?;
+    let (_, conn) = store::open(context)?;
+    let events = inbox::list(&conn, &filter, args.filters.limit).map_err(read_failed)?;
+    if args.json {
+        let lines: String = events.iter().map(|event| format!("{}\n", to_json(event))).collect();
+        return put(&lines);
+    }
+    if events.is_empty() {
+        say("no event matches");
+        return Ok(());
+    }
+    let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let row = |event: &Event| {
+        vec![
+            time(event.received_at_ms),
+            event.endpoint.clone(),
+            event.event_id.clone(),
+            cell(&event.event_type),
+            cell(&event.object_id),
+            event.state.clone(),
+            event.duplicates.to_string(),
+        ]
+    };
+    let head = ["RECEIVED", "ENDPOINT", "EVENT", "TYPE", "OBJECT", "STATE", "DUPLICATES"];
+    put(&table(&head, &events.iter().map(row).collect::<Vec<_>>()))?;
+    if u32::try_from(events.len()).is_ok_and(|count| count == args.filters.limit) {
+        say(&format!("the latest {}; --limit shows more", events.len()));
+    }
+    Ok(())
+}
+
+fn filter(filters: &Filters) -> Result<Filter, Failure> {
+    let now_ms = clock::now_ms();
+    let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
+    Ok(Filter {
+        endpoint: filters.endpoint.clone(),
+        event_type: filters.event_type.clone(),
+        object_id: filters.object.clone(),
+        state: filters.state.clone(),
+        since_ms: moment(&filters.since)?,
+        until_ms: moment(&filters.until)?,
+        error: filters.error.clone(),
+    })
+}
+
+fn show(args: &EventArgs, context: &Context) -> Result<(), Failure> {
+    let (_, conn) = store::open(context)?;
+    let event = find(&conn, args)?;
+    let reviews = reviews::about(&conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
+    let mut json = to_json(&event);
+    json["reviews"] = reviews
+        .iter()
+        .map(|review| {
+            json!({
+                "id": review.id, "kind": review.kind, "reason": review.reason,
+                "opened_at_ms": review.opened_at_ms, "resolved_at_ms": review.resolved_at_ms, "note": review.note,
+            })
+        })
+        .collect();
+    if args.json {
+        return put(&format!("{json}\n"));
+    }
+    let Value::Object(fields) = json else { return Ok(()) };
+    let rows: Vec<_> = fields
+        .iter()
+        .filter(|(name, value)| !value.is_null() && *name != "reviews")
+        .map(|(name, value)| vec![name.clone(), in_words(name, value)])
+        .collect();
+    let mut text = table(&["FIELD", "VALUE"], &rows);
+    for review in &reviews {
+        let end =
+            review.resolved_at_ms.map_or_else(|| "open".to_owned(), |at| format!("closed {}", time(at)));
+        text.push_str(&format!("review {} ({}, {end}): {}\n", review.id, review.kind, review.reason));
+    }
+    put(&text)
+}
+
+fn in_words(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(number) if name.ends_with("_at_ms") => time(number.as_i64().unwrap_or_default()),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// Writes the stored bytes and nothing else.
+fn body(args: &EventArgs, context: &Context) -> Result<(), Failure> {
+    let (_, conn) = store::open(context)?;
+    let event = find(&conn, args)?;
+    let Some(bytes) = inbox::payload_of(&conn, event.id).map_err(read_failed)? else {
+        return Err(Failure::new(Exit::NotFound, format!("the body of {} was purged", event.event_id)));
+    };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&bytes).and_then(|()| stdout.flush()).map_err(Failure::of_stdout)
+}
+
+fn find(conn: &Connection, args: &EventArgs) -> Result<Event, Failure> {
+    let mut found = inbox::find(conn, &args.event_id, args.endpoint.as_deref()).map_err(read_failed)?;
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(Failure::new(
+            Exit::NotFound,
+            format!("there is no event {}; `inboxd events list` shows what there is", args.event_id),
+        )),
+        _ => {
+            let names: Vec<_> = found.iter().map(|event| event.endpoint.as_str()).collect();
+            Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "{} was received by {}; say which with --endpoint",
+                    args.event_id,
+                    names.join(" and ")
+                ),
+            ))
+        }
+    }
+}
+
+/// One event as `--json` prints it. New fields may be added; ignore what you do not know.
+fn to_json(event: &Event) -> Value {
+    json!({
+        "id": event.id,
+        "endpoint": event.endpoint,
+        "provider": event.provider,
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "object_id": event.object_id,
+        "account": event.account,
+        "livemode": event.livemode,
+        "api_version": event.api_version,
+        "headers": serde_json::from_str::<Value>(&event.headers).unwrap_or(Value::Null),
+        "payload_bytes": event.payload_bytes,
+        "state": event.state,
+        "attempts": event.attempts,
+        "duplicates": event.duplicates,
+        "last_error": event.last_error,
+        "received_at_ms": event.received_at_ms,
+        "processed_at_ms": event.processed_at_ms,
+    })
+}

@@ -1,0 +1,118 @@
+//! Exit codes and the error that carries one.
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+use inboxd::config::ConfigError;
+
+/// How the command ended; the numbers are a contract with scripts and service managers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; also where nothing matched.
+    Ok = 0,
+    /// Failed, for a reason that has no number of its own.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The configuration cannot be used; starting again does not help.
+    Config = 3,
+    /// The thing named does not exist.
+    NotFound = 4,
+    /// Refused for safety: it needs a flag such as --force, or the daemon is running.
+    Refused = 5,
+    /// The database is busy or the daemon cannot be reached.
+    Busy = 6,
+    /// A signature, a backup or the data did not verify.
+    Unverified = 7,
+    /// Running, but not well.
+    Unhealthy = 8,
+    /// A bug.
+    Internal = 70,
+    /// A fault of the machine that may pass: disk full, I/O error.
+    Temporary = 75,
+}
+
+impl Exit {
+    /// All of them with their meaning, for the manual.
+    pub(crate) const ALL: [(Self, &'static str); 11] = [
+        (Self::Ok, "done; also where nothing matched"),
+        (Self::Failed, "failed, for a reason that has no number of its own"),
+        (Self::Usage, "the command line makes no sense"),
+        (Self::Config, "the configuration cannot be used; starting again does not help"),
+        (Self::NotFound, "the thing named does not exist"),
+        (Self::Refused, "refused for safety: it needs a flag such as --force, or the daemon is running"),
+        (Self::Busy, "the database is busy or the daemon cannot be reached"),
+        (Self::Unverified, "a signature, a backup or the data did not verify"),
+        (Self::Unhealthy, "running, but not well"),
+        (Self::Internal, "a bug"),
+        (Self::Temporary, "a fault of the machine that may pass: disk full, I/O error"),
+    ];
+
+    /// The number.
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Why a verb did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// What failed, on what, and the next step. Empty: end quietly.
+    message: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure without a cause below it.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), source: None }
+    }
+
+    /// Adds the cause.
+    pub(crate) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// stdout cannot be written. A reader that has seen enough (`| head`) is no failure at all.
+    pub(crate) fn of_stdout(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Exit::Ok, "");
+        }
+        Self::new(Exit::Failed, "cannot write to stdout").because(error)
+    }
+
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What to say, one line each: the message with the chain of its causes.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut text = self.message.clone();
+        let mut cause = self.source.as_ref().map(|source| source.as_ref() as &dyn Error);
+        while let Some(error) = cause {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// The error's own lines are complete sentences with file and key; nothing is put before them.
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(Exit::Config, "").because(error)
+    }
+}

@@ -1,0 +1,126 @@
+//! `init`: writes a configuration file to start from. It asks nothing and knows no secret.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use inboxd::config::{closest, preset_exists, preset_names, preset_never_retries};
+
+use super::args::InitArgs;
+use super::{Exit, Failure, say};
+
+/// Exit 0, or 5 where the file exists and `--force` is not given.
+pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
+    let provider = args.provider.as_str();
+    if !preset_exists(provider) && provider != "custom" {
+        return Err(unknown_provider(provider));
+    }
+    let endpoint =
+        args.endpoint.as_deref().unwrap_or(if provider == "stripe" { "billing" } else { provider });
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+    if !(1..=64).contains(&endpoint.len()) || !endpoint.chars().all(is_plain) {
+        let rule = "an endpoint's name has 1 to 64 characters of a-z, 0-9, _ and -";
+        return Err(Failure::new(Exit::Usage, format!("--endpoint: {rule}")));
+    }
+    let draft = Draft { provider, endpoint, variable: format!("{}_WEBHOOK_SECRET", provider.to_uppercase()) };
+    write(&args.path, &draft.text(&args.path), args.force)?;
+    say_what_is_next(args, &draft);
+    Ok(())
+}
+
+fn unknown_provider(typed: &str) -> Failure {
+    let known = || preset_names().into_iter().chain(["custom"]);
+    let advice = match closest(typed, known()) {
+        Some(word) => format!("did you mean {word}?"),
+        None => format!("known: {}", known().collect::<Vec<_>>().join(", ")),
+    };
+    Failure::new(Exit::Usage, format!("--provider {typed}: is unknown; {advice}"))
+}
+
+struct Draft<'a> {
+    provider: &'a str,
+    endpoint: &'a str,
+    variable: String,
+}
+
+impl Draft<'_> {
+    fn text(&self, path: &Path) -> String {
+        let Self { provider, endpoint, variable } = self;
+        let data_dir = if path.starts_with("/etc") { "/var/lib/inboxd" } else { "./inboxd-data" };
+        let handlers = if *provider == "stripe" {
+            "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
+        } else if preset_never_retries(provider) {
+            "# no handlers: events are stored and marked as ignored\n"
+        } else {
+            "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+        };
+        let scheme =
+            if *provider == "custom" { CUSTOM_SCHEME.replace("NAME", endpoint) } else { String::new() };
+        format!(
+            "# inboxd. `inboxd check` says what is wrong, `inboxd check --print` shows every default.
+# Relative paths are relative to this file.
+
+data_dir = \"{data_dir}\"
+
+[listen]
+webhooks = \"127.0.0.1:8787\"          # put a TLS proxy in front of it
+admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
+
+[endpoint.{endpoint}]
+provider  = \"{provider}\"
+path      = \"/webhooks/{provider}\"
+# No secret stands in this file: \"env:VAR\", \"file:PATH\" (mode 0600) or \"credential:NAME\" (systemd).
+# List the old and the new one while rotating.
+secrets   = [\"env:{variable}\"]
+{handlers}tolerance = \"5m\"                     # how old a signed delivery may be
+# livemode = true                    # refuse events of the other mode
+{scheme}"
+        )
+    }
+}
+
+const CUSTOM_SCHEME: &str = r#"
+[endpoint.NAME.scheme]
+signature_header = "X-Signature"
+encoding  = "hex"                    # hex | base64
+algorithm = "sha256"                 # sha256 | sha1
+key       = "text"                   # text | base64 | hex
+signed    = "{ts}.{body}"            # {ts} {id} {body} {url} {method}
+timestamp = "header:X-Timestamp"
+event_id  = "json:/id"               # header:NAME | json:/pointer; likewise event_type, object_id
+"#;
+
+fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
+    let written = if force { replace(path, text) } else { create(path, text) };
+    written.map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            let message = format!("{} exists and is left as it is; --force replaces it", path.display());
+            return Failure::new(Exit::Refused, message);
+        }
+        Failure::new(Exit::Failed, format!("{} cannot be written", path.display())).because(error)
+    })
+}
+
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Through a second file, so that a crash leaves the old one or the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_extension(format!("toml.{}.tmp", std::process::id()));
+    let mut file = File::create_new(&draft)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&draft, path)).inspect_err(|_| drop(fs::remove_file(&draft)))
+}
+
+fn say_what_is_next(args: &InitArgs, draft: &Draft<'_>) {
+    let path = args.path.display();
+    let is_found = args.path == Path::new("inboxd.toml") || args.path == Path::new("/etc/inboxd/inboxd.toml");
+    let inboxd = if is_found { "inboxd".to_owned() } else { format!("inboxd --config {path}") };
+    say(&format!("wrote {path}; next:"));
+    say(&format!("  export {}=…    # the signing secret that {} shows you", draft.variable, draft.provider));
+    say(&format!("  {inboxd} check"));
+    say(&format!("  {inboxd} serve"));
+}

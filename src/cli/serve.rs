@@ -1,0 +1,102 @@
+//! `serve`: runs the daemon until it is told to stop.
+
+use inboxd::config::{Address, Config, MissingSecrets};
+use inboxd::daemon::{Daemon, Ended, StartError};
+use inboxd::db::OpenError;
+
+use super::{Context, Exit, Failure, say};
+
+/// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server did: start again.
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    start_log();
+    let config = context.load(MissingSecrets::Make)?;
+    for warning in &config.warnings {
+        log::warn!("{warning}");
+    }
+    let about = About::of(&config);
+    let daemon = Daemon::start(config).map_err(refused)?;
+    about.tell(&daemon);
+    match daemon.wait() {
+        Ended::Stopped => Ok(()),
+        Ended::StorageFailed(reason) => {
+            Err(Failure::new(Exit::Temporary, format!("the storage failed: {reason}")))
+        }
+        Ended::HttpFailed(reason) => {
+            Err(Failure::new(Exit::Internal, format!("the HTTP server failed: {reason}")))
+        }
+    }
+}
+
+/// One line an event on stderr, where journald adds time and unit. `RUST_LOG` changes the level.
+fn start_log() {
+    let filter = env_logger::Env::default().default_filter_or("info");
+    env_logger::Builder::from_env(filter).format_timestamp_millis().format_target(false).init();
+}
+
+fn refused(error: StartError) -> Failure {
+    let exit = match &error {
+        StartError::Storage(OpenError::Locked(_)) => Exit::Busy,
+        StartError::Storage(OpenError::Refused { .. }) => Exit::Refused,
+        StartError::Storage(OpenError::Damaged { .. }) => Exit::Unverified,
+        StartError::Storage(OpenError::Sql { .. }) => Exit::Temporary,
+        StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Exit::Busy,
+        StartError::Storage(OpenError::Io { .. }) | StartError::Listen { .. } | StartError::Other(_) => {
+            Exit::Failed
+        }
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// What a person wants to know once it runs.
+struct About {
+    is_development: bool,
+    public_url: Option<String>,
+    database: std::path::PathBuf,
+    endpoints: Vec<(String, String, String, String)>,
+}
+
+impl About {
+    fn of(config: &Config) -> Self {
+        let endpoint = |endpoint: &inboxd::config::Endpoint| {
+            let secrets: Vec<_> = endpoint
+                .secrets
+                .iter()
+                .map(|secret| format!("{} ({})", secret.label(), secret.fingerprint()))
+                .collect();
+            (endpoint.name.clone(), endpoint.provider.clone(), endpoint.path.clone(), secrets.join(", "))
+        };
+        Self {
+            is_development: config.file.is_none(),
+            public_url: config.public_url.clone(),
+            database: config.database.clone(),
+            endpoints: config.endpoints.iter().map(endpoint).collect(),
+        }
+    }
+
+    /// `ready …` is the line that scripts may wait for.
+    fn tell(&self, daemon: &Daemon) {
+        say(&format!("inboxd {} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()));
+        let events = daemon.events_stored();
+        say(&format!("data     {} ({events} events so far)", self.database.display()));
+        let base = self.public_url.clone().unwrap_or_else(|| url(daemon.webhooks()));
+        for (name, provider, path, secrets) in &self.endpoints {
+            say(&format!("endpoint {name}: {provider} -> {base}{path}"));
+            say(&format!("         secret {secrets}"));
+        }
+        let admin = daemon.admin().map_or_else(|| "off".to_owned(), url);
+        say(&format!("ready    webhooks {} admin {admin}", url(daemon.webhooks())));
+        if self.is_development {
+            say("");
+            say("This is a development instance: `inboxd init` writes a configuration file for a real one.");
+            say("Try, in another terminal:  inboxd send stripe invoice.paid");
+            say("and then:                  inboxd events list");
+        }
+    }
+}
+
+fn url(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

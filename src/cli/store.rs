@@ -1,0 +1,90 @@
+//! What the reading verbs share: opening the database, times, and tables that a terminal can take.
+
+use std::time::Duration;
+
+use inboxd::config::{Instance, parse_duration};
+use inboxd::db::{self, OpenError};
+use jiff::Timestamp;
+use rusqlite::Connection;
+
+use super::{Context, Exit, Failure};
+
+/// A reader that runs longer keeps the daemon's log from being cut.
+const READ_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Opens the instance's database for reading.
+pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure> {
+    let instance = Instance::load(context.config_file())?;
+    let database = instance.database.display();
+    match db::open_reader(&instance.database, READ_TIME_MAX) {
+        Ok(conn) => Ok((instance, conn)),
+        Err(OpenError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Failure::new(
+                Exit::NotFound,
+                format!("there is no database at {database}; `inboxd serve` makes it"),
+            ))
+        }
+        Err(OpenError::Damaged { .. }) => {
+            Err(Failure::new(Exit::Unverified, format!("{database} is damaged; restore the latest backup")))
+        }
+        Err(error) => {
+            Err(Failure::new(Exit::Failed, format!("{error}; run this as the user that owns {database}")))
+        }
+    }
+}
+
+/// SQLite's word on a read that failed.
+pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
+    if db::is_busy_error(&error) {
+        return Failure::new(Exit::Busy, "the database is busy; try again").because(error);
+    }
+    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
+        let limit = READ_TIME_MAX.as_secs();
+        return Failure::new(
+            Exit::Failed,
+            format!("the query ran longer than {limit} s and was ended; narrow it down"),
+        );
+    }
+    Failure::new(Exit::Failed, error.to_string())
+}
+
+/// RFC 3339 in UTC, to the millisecond.
+pub(crate) fn time(ms: i64) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(|_| format!("{ms} ms"), |time| format!("{time:.3}"))
+}
+
+/// A point in time as typed: RFC 3339, or a duration before now such as `2h`.
+pub(crate) fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.as_millisecond());
+    }
+    let before = parse_duration(text).map_err(|_| {
+        Failure::new(
+            Exit::Usage,
+            format!("{text:?} is no time; write RFC 3339 such as 2026-01-31T09:00:00Z, or a duration before now such as 2h"),
+        )
+    })?;
+    Ok(now_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX)))
+}
+
+/// Columns that line up. Control characters, which a sender may have put into an id, are shown as `?`.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let clean =
+        |cell: &String| cell.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect::<String>();
+    let mut lines = vec![head.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()];
+    lines.extend(rows.iter().map(|row| row.iter().map(clean).collect()));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells: Vec<_> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Control characters and those that change the direction of text.
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
