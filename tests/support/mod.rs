@@ -1,0 +1,325 @@
+//! What the tests from outside share: the real binary, a plain HTTP client, a signer written by hand,
+//! and a look into the database.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit, Mac};
+use rusqlite::Connection;
+use sha2::Sha256;
+use tempfile::TempDir;
+
+pub const STRIPE_SECRET: &str = "whsec_a_secret_of_the_tests";
+pub const GITHUB_SECRET: &str = "a secret of the github tests";
+
+/// A configuration with one Stripe endpoint that bills and one GitHub endpoint that only stores.
+pub const CONFIG: &str = r#"
+data_dir = "data"
+[listen]
+webhooks = "127.0.0.1:0"
+admin = "127.0.0.1:0"
+[limits]
+disk_free_min = 0
+[endpoint.billing]
+provider = "stripe"
+path = "/webhooks/stripe"
+secrets = ["file:stripe.secret"]
+handlers = ["billing"]
+[endpoint.github]
+provider = "github"
+secrets = ["file:github.secret"]
+"#;
+
+/// The real binary at work in a folder of its own.
+pub struct Daemon {
+    pub dir: Arc<TempDir>,
+    child: Child,
+    pub webhooks: String,
+    pub admin: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Daemon {
+    /// With [`CONFIG`].
+    pub fn start() -> Self {
+        Self::with_config(CONFIG)
+    }
+
+    pub fn with_config(config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+        write_secret(dir.path(), "stripe.secret", STRIPE_SECRET);
+        write_secret(dir.path(), "github.secret", GITHUB_SECRET);
+        Self::in_dir(Arc::new(dir))
+    }
+
+    /// Starts (again) on what the folder holds, and waits until it is ready.
+    pub fn in_dir(dir: Arc<TempDir>) -> Self {
+        let command = Command::new(env!("CARGO_BIN_EXE_inboxd"));
+        Self::spawn(dir, command)
+    }
+
+    /// As [`Daemon::in_dir`], through a prepared command (`sh -c "ulimit …; exec …"`).
+    pub fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
+        let mut child = command
+            .args(["--config", "inboxd.toml", "serve"])
+            .current_dir(dir.path())
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let ready = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .inspect(|line| log.lock().unwrap().push_str(&format!("{line}\n")))
+            .find(|line| line.starts_with("ready"));
+        let Some(ready) = ready else {
+            panic!("the daemon did not get ready: {}", log.lock().unwrap());
+        };
+        let address = |name: &str| {
+            let rest = ready.split(&format!("{name} http://")).nth(1).unwrap_or_default();
+            rest.split_whitespace().next().unwrap_or_default().to_owned()
+        };
+        let (webhooks, admin) = (address("webhooks"), address("admin"));
+        let log_end = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                log_end.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
+        Self { dir, child, webhooks, admin, log }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to stderr so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        Arc::clone(&self.dir)
+    }
+
+    /// SIGTERM; returns the exit code.
+    pub fn stop(mut self) -> Option<i32> {
+        terminate(self.child.id());
+        self.child.wait().unwrap().code()
+    }
+
+    /// Waits until the process ends by itself.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.dir.path().join("data/inboxd.db")
+    }
+
+    pub fn sql(&self) -> Connection {
+        open(&self.database())
+    }
+
+    /// One number out of the database.
+    pub fn count(&self, sql: &str) -> i64 {
+        self.sql().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// One text out of the database.
+    pub fn text(&self, sql: &str) -> String {
+        self.sql().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.webhooks)
+    }
+
+    /// Sends a signed Stripe event and returns status and body.
+    pub fn stripe(&self, body: &str) -> (u16, String) {
+        self.client().post("/webhooks/stripe", &[&stripe_signature(body, now_s(), STRIPE_SECRET)], body)
+    }
+
+    /// Runs a verb of the command line in the daemon's folder.
+    pub fn inboxd(&self, args: &[&str]) -> Ran {
+        inboxd(self.dir.path(), args)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A finished command.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs the binary with `--config inboxd.toml` where the folder has one.
+pub fn inboxd(dir: &Path, args: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_inboxd"))
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub fn terminate(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+pub fn write_secret(dir: &Path, name: &str, secret: &str) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(dir.join(name)).unwrap();
+    file.write_all(secret.as_bytes()).unwrap();
+}
+
+pub fn open(path: &Path) -> Connection {
+    let conn = Connection::open(path).unwrap();
+    conn.busy_timeout(Duration::from_secs(10)).unwrap();
+    conn
+}
+
+/// One keep-alive connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn post(&mut self, path: &str, headers: &[&str], body: impl AsRef<[u8]>) -> (u16, String) {
+        self.request("POST", path, headers, body.as_ref())
+    }
+
+    pub fn get(&mut self, path: &str) -> (u16, String) {
+        self.request("GET", path, &[], b"")
+    }
+
+    pub fn request(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (u16, String) {
+        self.send(method, path, headers, body);
+        self.answer()
+    }
+
+    pub fn send(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        for header in headers {
+            write!(head, "{header}\r\n").unwrap();
+        }
+        write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body);
+        self.stream.get_mut().write_all(&bytes).unwrap();
+    }
+
+    pub fn answer(&mut self) -> (u16, String) {
+        self.try_answer().expect("an answer")
+    }
+
+    /// The answer, or `None` when the connection ended without one.
+    pub fn try_answer(&mut self) -> Option<(u16, String)> {
+        let (status, _, body) = self.try_answer_with_head()?;
+        Some((status, body))
+    }
+
+    pub fn try_answer_with_head(&mut self) -> Option<(u16, String, String)> {
+        let mut head = String::new();
+        loop {
+            if self.stream.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+            if head.ends_with("\r\n\r\n") {
+                break;
+            }
+        }
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let length = head
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .map_or(0, |(_, value)| value.trim().parse().unwrap());
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).ok()?;
+        Some((status, head, String::from_utf8(body).unwrap()))
+    }
+}
+
+pub fn now_s() -> i64 {
+    #[allow(clippy::disallowed_methods, reason = "the sender's clock, not the daemon's")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+/// HMAC-SHA256 in lower-case hex.
+pub fn hmac_hex(secret: &[u8], parts: &[&[u8]]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).unwrap();
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The `Stripe-Signature` line for a body.
+pub fn stripe_signature(body: impl AsRef<[u8]>, t: i64, secret: &str) -> String {
+    let t = t.to_string();
+    let v1 = hmac_hex(secret.as_bytes(), &[t.as_bytes(), b".", body.as_ref()]);
+    format!("Stripe-Signature: t={t},v1={v1}")
+}
+
+/// The `X-Hub-Signature-256` line for a body.
+pub fn github_signature(body: impl AsRef<[u8]>) -> String {
+    format!("X-Hub-Signature-256: sha256={}", hmac_hex(GITHUB_SECRET.as_bytes(), &[body.as_ref()]))
+}
+
+/// A Stripe event about an invoice; `amount` is what was paid.
+pub fn invoice_event(event: &str, kind: &str, invoice: &str, amount: i64) -> String {
+    let status = match kind {
+        "created" => "draft",
+        "paid" | "payment_succeeded" => "paid",
+        "voided" => "void",
+        "marked_uncollectible" => "uncollectible",
+        _ => "open",
+    };
+    format!(
+        r#"{{"id":"{event}","object":"event","api_version":"2025-03-31.basil","created":1764000000,"livemode":false,"type":"invoice.{kind}","data":{{"object":{{"id":"{invoice}","object":"invoice","customer":"cus_1","currency":"eur","status":"{status}","amount_due":{amount},"amount_paid":{amount},"total":{amount}}}}}}}"#
+    )
+}
