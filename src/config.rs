@@ -65,7 +65,7 @@ pub struct Listen {
     pub webhooks: Address,
     /// The private listener; `None` when switched off.
     pub admin: Option<Address>,
-    /// Peers whose `X-Forwarded-For` is believed and whose connections are never evicted.
+    /// Peers whose `X-Forwarded-For` is believed and whose connections are evicted last.
     pub trusted_proxies: Vec<IpAddr>,
 }
 

@@ -222,14 +222,15 @@ impl<'a> Session<'a> {
         };
         self.shared.counters.forwarded.fetch_add(1, Ordering::Relaxed);
         let keep_alive = keep_alive && !self.slot.is_closing();
-        let answer = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {
+        let for_client = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {
             self.shared.note_failure(
                 "tiny_http",
                 &io::Error::other("an answer that is incomplete, malformed or over 16 MiB"),
             );
             Refusal::new(Reason::Unavailable, "no usable answer from tiny_http")
         })?;
-        self.write(&answer)?;
+        drop(answer); // a client that reads slowly holds one copy
+        self.write(&for_client)?;
         Ok(keep_alive)
     }
 
@@ -392,8 +393,8 @@ impl Buffer {
 
     fn charge(&mut self, charged: usize) -> Result<(), Refusal> {
         let more = charged.saturating_sub(self.charged);
-        if more > 0 && self.budget.fetch_add(more, Ordering::Relaxed) + more > self.budget_max {
-            self.budget.fetch_sub(more, Ordering::Relaxed);
+        let take = |held: usize| held.checked_add(more).filter(|held| *held <= self.budget_max);
+        if more > 0 && self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return Err(Refusal::new(Reason::Unavailable, "unfinished bodies hold all the memory they may"));
         }
         self.charged += more;

@@ -294,7 +294,8 @@ mod tests {
         }
     }
 
-    const HEADS: [(&str, u16); 52] = [
+    const HEADS: [(&str, u16); 53] = [
+        ("\u{80}.", 400),
         ("GET / HTTP/1.1\r\n\r\n", 200),
         ("GET / HTTP/1.0\r\n\r\n", 200),
         ("POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 200),
