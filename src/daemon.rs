@@ -1,7 +1,8 @@
 //! The daemon: starts and joins every thread, and decides when the process ends and with what code.
 //!
-//! The order of a start is the order of trust: the lock on the data directory, the database, a full
-//! checkpoint, the writer, the HTTP workers, and the network last. A stop goes the other way round.
+//! The order of a start is the order of trust: the lock on the data directory, the database, the writer (which
+//! accepts nothing before a full checkpoint), the HTTP workers, and the network last. A stop goes the other
+//! way round.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -9,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,8 @@ use crate::writer::{self, Writer};
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How often a start that is kept waiting says so.
-const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
+/// How often a start looks whether the store is ready.
+const READY_TICK: Duration = Duration::from_millis(5);
 
 /// The private listener serves a person or a monitor, not the world.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
@@ -113,6 +114,8 @@ pub struct Daemon {
     front_threads: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
+    /// An event that came while waiting to be ready.
+    ending: Option<Event>,
     webhooks: Address,
     admin: Option<Address>,
     events_stored: i64,
@@ -130,14 +133,13 @@ impl fmt::Debug for Daemon {
 }
 
 impl Daemon {
-    /// Starts everything. When this returns, deliveries are accepted.
+    /// Starts everything. When this returns, deliveries are answered; see [`Daemon::wait_until_ready`].
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let lock = db::lock_data_dir(&config.data_dir)?;
         let conn = db::open_writer(&config.database)?;
-        recover(&conn, &config.database)?;
         let storage = |source| OpenError::Sql { path: config.database.clone(), source };
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
         // bound before any thread runs: a port that is taken ends the start, not the daemon
@@ -172,6 +174,7 @@ impl Daemon {
             front_threads: Vec::new(),
             workers,
             events,
+            ending: None,
             webhooks,
             admin,
             events_stored,
@@ -201,10 +204,26 @@ impl Daemon {
         self.events_stored
     }
 
+    /// Waits until deliveries are accepted. `false`: it was told to end, or failed, before that.
+    pub fn wait_until_ready(&mut self) -> bool {
+        while self.app.is_recovering() {
+            match self.events.recv_timeout(READY_TICK) {
+                Ok(event) => {
+                    self.ending = Some(event);
+                    return false;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        true
+    }
+
     /// Waits for a signal or a failure, then stops: no new connections, what is in flight is finished,
     /// committed and checkpointed.
     pub fn wait(mut self) -> Ended {
-        match self.events.recv() {
+        let event = self.ending.take().map_or_else(|| self.events.recv(), Ok);
+        match event {
             Ok(Event::Signal) | Err(_) => {
                 log::info!("stopping: finishing what is in flight");
                 self.close_fronts(DRAIN_TIME_MAX);
@@ -303,28 +322,6 @@ impl Daemon {
         self.fronts.push(front.handle());
         self.front_threads.push(spawn(name, move || front.run())?);
         Ok(())
-    }
-}
-
-/// After a failed fsync the log may hold frames that never reached the disk; moved into the database
-/// file and cut, they cannot hide what is appended behind them. Not ready before that.
-fn recover(conn: &rusqlite::Connection, database: &Path) -> Result<(), StartError> {
-    let mut told_at: Option<Instant> = None;
-    loop {
-        match db::checkpoint(conn, "TRUNCATE") {
-            Ok(done) if !done.busy => return Ok(()),
-            Ok(_) => {}
-            Err(error) if db::is_busy_error(&error) => {}
-            Err(source) => return Err(OpenError::Sql { path: database.to_path_buf(), source }.into()),
-        }
-        if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
-            told_at = Some(Instant::now());
-            log::warn!(
-                "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
-                database.display()
-            );
-        }
-        thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -143,6 +143,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     conn.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
     if is_empty(&conn).map_err(|source| damaged(path, source))? {
         create(&mut conn).map_err(sql)?;
+        sync_dir(path)?;
     } else {
         refuse_foreign(&conn, path)?;
     }
@@ -215,7 +216,8 @@ pub fn is_storage_error(error: &rusqlite::Error) -> bool {
         || matches!(
             error.sqlite_error_code(),
             Some(
-                ErrorCode::DatabaseBusy
+                ErrorCode::SystemIoFailure
+                    | ErrorCode::DatabaseBusy
                     | ErrorCode::DatabaseLocked
                     | ErrorCode::DiskFull
                     | ErrorCode::OutOfMemory
@@ -234,10 +236,25 @@ pub fn is_busy_error(error: &rusqlite::Error) -> bool {
 
 /// Whether the error means that this process must not go on writing: what is on the disk is unknown.
 pub fn is_fatal_error(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-    )
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
+        Some(ErrorCode::SystemIoFailure) => !is_index_error(error),
+        _ => false,
+    }
+}
+
+/// Whether only the log's shared-memory index failed, as it does on a full disk: it holds nothing that lasts.
+fn is_index_error(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi;
+    error.sqlite_error().is_some_and(|error| {
+        matches!(
+            error.extended_code,
+            ffi::SQLITE_IOERR_SHMOPEN
+                | ffi::SQLITE_IOERR_SHMSIZE
+                | ffi::SQLITE_IOERR_SHMLOCK
+                | ffi::SQLITE_IOERR_SHMMAP
+        )
+    })
 }
 
 /// The database is created 0600 before SQLite opens it: `-wal` and `-shm` inherit that mode.
@@ -247,6 +264,20 @@ fn create_private_file(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(OpenError::Io { action: format!("create {}", path.display()), source }),
     }
+}
+
+/// The names of the new files must last as well: SQLite takes no notice when their directory cannot be synced.
+fn sync_dir(path: &Path) -> Result<(), OpenError> {
+    let Some(dir) = path.parent() else { return Ok(()) };
+    // a relative path of one part has the empty path as its parent
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    for dir in [Some(dir), dir.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten()
+    {
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|source| OpenError::Io { action: format!("sync {}", dir.display()), source })?;
+    }
+    Ok(())
 }
 
 fn is_empty(conn: &Connection) -> rusqlite::Result<bool> {
@@ -337,7 +368,8 @@ fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
 }
 
 fn damaged(path: &Path, source: rusqlite::Error) -> OpenError {
-    if is_fatal_error(&source) {
+    // an I/O error may pass; only what was read and makes no sense is damage
+    if matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
         return OpenError::Damaged { path: path.to_path_buf(), finding: source.to_string() };
     }
     OpenError::Sql { path: path.to_path_buf(), source }

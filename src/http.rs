@@ -62,6 +62,11 @@ impl App {
         self.is_draining.store(true, Ordering::Release);
     }
 
+    /// Whether the store is not ready yet.
+    pub fn is_recovering(&self) -> bool {
+        self.writer.health().is_recovering()
+    }
+
     /// The largest body that may be sent to a path, in bytes; `None` for a path that takes none.
     pub fn body_bytes_max(&self, path: &str) -> Option<usize> {
         self.endpoints.get(route(path)).map(|endpoint| endpoint.config.body_bytes_max)

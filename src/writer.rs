@@ -41,8 +41,14 @@ const TRUNCATE_CHECKPOINT_BYTES: u64 = 32 << 20;
 /// How long a truncating checkpoint waits for readers.
 const TRUNCATE_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// After a truncating checkpoint that readers kept from finishing.
+/// Between two truncating checkpoints: one that readers keep from finishing makes everybody wait.
 const TRUNCATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a start that is kept waiting says so.
+const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Between two attempts to get ready.
+const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Virtual machine steps of SQLite between two looks at the time limit.
 const PROGRESS_STEPS: i32 = 1_000;
@@ -138,8 +144,9 @@ pub struct WriterHandle {
 }
 
 /// What the writer tells about itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Health {
+    recovering: AtomicBool,
     failed: AtomicBool,
     disk_low: AtomicBool,
     commits: AtomicU64,
@@ -147,8 +154,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Why nothing can be accepted now, if so.
+    /// Why deliveries are not accepted now, if so.
     pub fn obstacle(&self) -> Option<&'static str> {
+        if self.is_recovering() { Some("the store is not ready yet") } else { self.refusal() }
+    }
+
+    /// Why a job need not even be queued. At a start it is: getting ready takes milliseconds.
+    fn refusal(&self) -> Option<&'static str> {
         if self.failed.load(Ordering::Acquire) {
             Some("the store failed; restarting")
         } else if self.disk_low.load(Ordering::Acquire) {
@@ -156,6 +168,11 @@ impl Health {
         } else {
             None
         }
+    }
+
+    /// Whether the log of the process before is still being moved into the database file.
+    pub fn is_recovering(&self) -> bool {
+        self.recovering.load(Ordering::Acquire)
     }
 
     /// Transactions committed and jobs in them since the start.
@@ -174,8 +191,8 @@ impl WriterHandle {
         S: FnOnce(Result<T, WriteError>) + Send + 'static,
     {
         let job = Box::new(TypedJob { work, settle: Some(settle), value: None });
-        if let Some(obstacle) = self.health.obstacle() {
-            return refuse(job, obstacle);
+        if let Some(reason) = self.health.refusal() {
+            return refuse(job, reason);
         }
         let queued = Queued { job, start_by: Instant::now() + START_WAIT_MAX };
         match self.queue.try_send(queued) {
@@ -220,10 +237,25 @@ trait Job: Send {
     fn settle(self: Box<Self>, outcome: Result<(), WriteError>);
 }
 
-struct TypedJob<T, W, S> {
+/// Settled exactly once: a job that is dropped on the way (the writer ended) is told so.
+struct TypedJob<T, W, S>
+where
+    S: FnOnce(Result<T, WriteError>),
+{
     work: W,
     settle: Option<S>,
     value: Option<T>,
+}
+
+impl<T, W, S> Drop for TypedJob<T, W, S>
+where
+    S: FnOnce(Result<T, WriteError>),
+{
+    fn drop(&mut self) {
+        if let Some(settle) = self.settle.take() {
+            settle(Err(WriteError::Unavailable("the writer ended".to_owned())));
+        }
+    }
 }
 
 impl<T, W, S> Job for TypedJob<T, W, S>
@@ -270,8 +302,10 @@ pub struct Writer {
     health: Arc<Health>,
     guard: Arc<Guard>,
     disk_read_at: Option<Instant>,
-    truncate_after: Instant,
-    reader_blocks: bool,
+    /// A part of the log is left over from a checkpoint that somebody, or a full disk, kept from finishing.
+    checkpoint_is_due: bool,
+    next_truncate: Instant,
+    log_told_bytes: u64,
 }
 
 /// What SQLite's hooks and the writer share.
@@ -327,7 +361,13 @@ impl Writer {
         let guard = Arc::new(Guard::default());
         install_hooks(&mut conn, &guard)?;
         let (sender, queue) = mpsc::sync_channel(QUEUE_JOBS_MAX);
-        let health = Arc::new(Health::default());
+        let health = Arc::new(Health {
+            recovering: AtomicBool::new(true),
+            failed: AtomicBool::new(false),
+            disk_low: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            jobs: AtomicU64::new(0),
+        });
         let writer = Self {
             conn,
             queue,
@@ -335,8 +375,9 @@ impl Writer {
             health: Arc::clone(&health),
             guard,
             disk_read_at: None,
-            truncate_after: Instant::now(),
-            reader_blocks: false,
+            checkpoint_is_due: false,
+            next_truncate: Instant::now(),
+            log_told_bytes: TRUNCATE_CHECKPOINT_BYTES,
         };
         Ok((writer, WriterHandle { queue: sender, health }))
     }
@@ -345,8 +386,44 @@ impl Writer {
     /// storage failed: what is on the disk is unknown, and the process must end and start again.
     ///
     /// # Errors
-    /// The I/O error that ended it.
+    /// The I/O error that ended it; whoever still waits is answered 'unavailable'.
     pub fn run(mut self) -> rusqlite::Result<()> {
+        let ended = self.recover().and_then(|()| self.work());
+        if ended.is_err() {
+            self.health.failed.store(true, Ordering::Release);
+        }
+        ended
+    }
+
+    /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
+    /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that.
+    fn recover(&mut self) -> rusqlite::Result<()> {
+        let mut told_at: Option<Instant> = None;
+        loop {
+            let obstacle = match db::checkpoint(&self.conn, "TRUNCATE") {
+                Ok(done) if !done.busy => break,
+                Ok(_) => "another process holds the database (a shell with an open transaction?)".to_owned(),
+                Err(error) if db::is_fatal_error(&error) => return Err(error),
+                Err(error) => error.to_string(),
+            };
+            if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+                told_at = Some(Instant::now());
+                log::warn!(
+                    "{}: {obstacle}; answering 503 until that is over",
+                    self.settings.database.display()
+                );
+            }
+            match self.queue.recv_timeout(RECOVERY_PAUSE) {
+                Ok(queued) => refuse(queued.job, "the store is not ready yet"),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        self.health.recovering.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn work(&mut self) -> rusqlite::Result<()> {
         loop {
             self.read_disk();
             match self.queue.recv_timeout(IDLE_TICK) {
@@ -359,10 +436,11 @@ impl Writer {
             }
             self.checkpoint()?;
         }
-        self.guard.may_commit.store(true, Ordering::Release);
-        let end = db::checkpoint(&self.conn, "TRUNCATE")?;
-        if end.busy {
-            log::info!("another process reads the database: the log is left for the next start");
+        match db::checkpoint(&self.conn, "TRUNCATE") {
+            Ok(done) if !done.busy => {}
+            Ok(_) => log::info!("another process reads the database: its log is left for the next start"),
+            Err(error) if db::is_fatal_error(&error) => return Err(error),
+            Err(error) => log::warn!("the log is left for the next start: {error}"),
         }
         Ok(())
     }
@@ -486,41 +564,51 @@ impl Writer {
     /// SQLite's automatic checkpoint would swallow its errors, and a second thread's never resets the log.
     fn checkpoint(&mut self) -> rusqlite::Result<()> {
         let frames = self.guard.wal_frames.load(Ordering::Relaxed);
-        if frames < PASSIVE_CHECKPOINT_FRAMES {
+        if frames < PASSIVE_CHECKPOINT_FRAMES && !self.checkpoint_is_due {
             return Ok(());
         }
         let now = Instant::now();
-        let is_long = wal_bytes(&self.settings.database) >= TRUNCATE_CHECKPOINT_BYTES;
-        let done = if is_long && now >= self.truncate_after {
+        let log_bytes = wal_bytes(&self.settings.database);
+        let done = if log_bytes >= TRUNCATE_CHECKPOINT_BYTES && now >= self.next_truncate {
+            self.next_truncate = now + TRUNCATE_PAUSE;
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
             let done = db::checkpoint(&self.conn, "TRUNCATE");
             self.conn.busy_timeout(db::BUSY_TIMEOUT)?;
-            let done = ignore_busy(done)?;
-            self.tell_about_readers(done.busy);
-            if done.busy {
-                self.truncate_after = now + TRUNCATE_PAUSE;
-            }
             done
+        } else if frames >= PASSIVE_CHECKPOINT_FRAMES || log_bytes < TRUNCATE_CHECKPOINT_BYTES {
+            db::checkpoint(&self.conn, "PASSIVE")
         } else {
-            ignore_busy(db::checkpoint(&self.conn, "PASSIVE"))?
+            return Ok(());
         };
-        if done.log_frames == done.moved_frames {
-            self.guard.wal_frames.store(0, Ordering::Relaxed);
-        } else {
-            // a reader holds the rest: try again when as much has been added
-            self.guard.wal_frames.store(PASSIVE_CHECKPOINT_FRAMES / 2, Ordering::Relaxed);
+        match done {
+            Ok(done) => {
+                self.checkpoint_is_due = done.busy || done.moved_frames < done.log_frames;
+            }
+            Err(error) if db::is_fatal_error(&error) => return Err(error),
+            Err(error) => {
+                self.checkpoint_is_due = true;
+                if !db::is_busy_error(&error) {
+                    log::debug!("the log could not be moved into the database file: {error}");
+                }
+            }
         }
+        // what readers hold is tried again when as much has been added, or when the writer has nothing to do
+        self.guard.wal_frames.store(0, Ordering::Relaxed);
+        self.tell_about_the_log(log_bytes);
         Ok(())
     }
 
-    fn tell_about_readers(&mut self, busy: bool) {
-        if busy && !self.reader_blocks {
+    /// Once when the log is too long, and again whenever it has doubled.
+    fn tell_about_the_log(&mut self, log_bytes: u64) {
+        if !self.checkpoint_is_due {
+            self.log_told_bytes = TRUNCATE_CHECKPOINT_BYTES;
+        } else if log_bytes >= self.log_told_bytes {
+            self.log_told_bytes = log_bytes.saturating_mul(2);
             log::warn!(
-                "a long read of the database keeps its log from being cut (now {} MiB); end it, or the disk fills",
-                wal_bytes(&self.settings.database) >> 20
+                "the database's log has grown to {} MiB and cannot be cut: a long read, or a full disk; end the read, or the disk fills",
+                log_bytes >> 20
             );
         }
-        self.reader_blocks = busy;
     }
 
     /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
@@ -531,8 +619,13 @@ impl Writer {
         }
         self.disk_read_at = Some(now);
         let dir = self.settings.database.parent().unwrap_or(&self.settings.database);
+        // what is in the log needs room in the database file as well
+        let floor = match self.settings.disk_free_min {
+            0 => 0,
+            floor => floor.saturating_add(wal_bytes(&self.settings.database)),
+        };
         let is_low = match rustix::fs::statvfs(dir) {
-            Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize) < self.settings.disk_free_min,
+            Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize) < floor,
             Err(error) => {
                 log::warn!("cannot read the free space of {}: {error}", dir.display());
                 false
@@ -612,14 +705,4 @@ fn wal_bytes(database: &std::path::Path) -> u64 {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).map_or(0, |file| file.len())
-}
-
-/// A checkpoint that finds somebody in its way has moved what it could.
-fn ignore_busy(done: rusqlite::Result<db::Checkpoint>) -> rusqlite::Result<db::Checkpoint> {
-    match done {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
-            Ok(db::Checkpoint { busy: true, log_frames: 1, moved_frames: 0 })
-        }
-        done => done,
-    }
 }

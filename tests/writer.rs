@@ -236,7 +236,7 @@ fn free_space_below_the_floor_refuses_before_the_disk_is_full() {
     let settings = Settings::new(path, Duration::from_secs(2), u64::MAX);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let thread = thread::spawn(|| writer.run());
-    while handle.health().obstacle().is_none() {
+    while !handle.health().obstacle().is_some_and(|reason| reason.contains("free disk space")) {
         thread::yield_now();
     }
     assert!(matches!(handle.run(|_| Ok(())), Err(WriteError::Unavailable(_))));
@@ -332,4 +332,17 @@ fn in_3000_random_batches_nothing_acknowledged_is_missing_and_nothing_refused_is
     assert_eq!(stored.difference(&acknowledged).count(), 0, "present but never acknowledged");
     assert!(full > 100 && lost > 1_000, "the faults did not happen: {full} full, {lost} other");
     store.stop();
+}
+
+#[test]
+fn whoever_waits_when_the_writer_ends_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let conn = db::open_writer(&path).unwrap();
+    let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
+    let (answer, answers) = mpsc::channel();
+    handle.submit(insert(1, 10), move |result| answer.send(result).unwrap());
+    drop(writer);
+    assert!(matches!(answers.recv().unwrap(), Err(WriteError::Unavailable(_))));
+    assert!(matches!(handle.run(|_| Ok(())), Err(WriteError::Unavailable(_))));
 }

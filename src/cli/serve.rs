@@ -14,8 +14,10 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
         log::warn!("{warning}");
     }
     let about = About::of(&config);
-    let daemon = Daemon::start(config).map_err(refused)?;
-    about.tell(&daemon);
+    let mut daemon = Daemon::start(config).map_err(refused)?;
+    if daemon.wait_until_ready() {
+        about.tell(&daemon);
+    }
     match daemon.wait() {
         Ended::Stopped => Ok(()),
         Ended::StorageFailed(reason) => {
