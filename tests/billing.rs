@@ -344,6 +344,33 @@ fn an_event_that_contradicts_itself_asks_a_person_and_leaves_no_trace() {
 }
 
 #[test]
+fn a_payment_that_leaves_something_to_pay_is_not_the_whole() {
+    let left = |event: Value, status: Value, remaining: Value| {
+        with(event, &[("status", status), ("amount_remaining", remaining)])
+    };
+    let cases = [
+        left(paid(0), json!("open"), json!(1000)),
+        left(paid(0), json!("draft"), json!(1000)),
+        left(paid(400), json!("open"), json!(600)),
+        left(paid(400), json!("open"), json!("600")),
+        left(succeeded(400), json!("open"), json!("600")),
+        left(succeeded(400), json!("open"), json!(600.0)),
+        left(succeeded(400), json!("open"), json!(-600)),
+    ];
+    for event in cases {
+        let mut books = Books::new();
+        let verdict = books.deliver(&event);
+        assert!(is_quarantine(&verdict), "{verdict:?}: {event}");
+        assert!(books.entries().is_empty(), "{event}");
+    }
+    let mut books = Books::new();
+    assert_eq!(books.deliver(&left(succeeded(400), Value::Null, json!(600))), Handled::Applied);
+    assert!(books.entries().is_empty(), "a part payment without a status");
+    assert_eq!(books.deliver(&left(paid(1000), json!("paid"), json!(0))), Handled::Applied);
+    assert_eq!(books.entries().len(), 1);
+}
+
+#[test]
 fn an_entry_with_another_amount_in_the_books_is_never_joined_by_a_second() {
     let mut books = Books::new();
     let tx = books.begin();

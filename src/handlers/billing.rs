@@ -205,9 +205,12 @@ impl<'a> Told<'a> {
 fn proved(invoice: &Value, proof: Proof) -> Result<Status, String> {
     let snapshot = snapshot_status(&invoice["status"])?;
     let proved = match (proof, snapshot) {
-        (Proof::Of(status), _) => status,
-        (Proof::OfPayment, Some(snapshot)) if is_part_payment(invoice, snapshot) => snapshot,
+        (Proof::OfPayment, _) if is_unpaid(invoice, snapshot)? => snapshot.unwrap_or(Status::Open),
         (Proof::OfPayment, _) => Status::Paid,
+        (Proof::Of(Status::Paid), _) if is_unpaid(invoice, snapshot)? => {
+            return Err("the event says paid, its invoice says that some is left to pay".to_owned());
+        }
+        (Proof::Of(status), _) => status,
         (Proof::OfSnapshot, Some(snapshot)) => snapshot,
         // Without a state that is known here, an update proves no more than that the invoice exists.
         (Proof::OfSnapshot, None) => Status::Draft,
@@ -218,6 +221,19 @@ fn proved(invoice: &Value, proof: Proof) -> Result<Status, String> {
     }
 }
 
+/// Whether the snapshot says that some is left to pay. Since API 2025-03-31 an invoice can take several
+/// payments, each of which succeeds; it stays open until the last. One that says paid or void is believed.
+fn is_unpaid(invoice: &Value, snapshot: Option<Status>) -> Result<bool, String> {
+    let is_settled = matches!(snapshot, Some(Status::Paid | Status::Void | Status::Deleted));
+    match &invoice["amount_remaining"] {
+        _ if is_settled => Ok(false),
+        Value::Null => Ok(false),
+        left => {
+            amount(Some(left)).map(|left| left > 0).map_err(|problem| format!("amount_remaining {problem}"))
+        }
+    }
+}
+
 /// Stripe's states, an unknown one (they may add some) and none at all (before 2018-11) read alike.
 fn snapshot_status(status: &Value) -> Result<Option<Status>, String> {
     match status {
@@ -225,12 +241,6 @@ fn snapshot_status(status: &Value) -> Result<Option<Status>, String> {
         Value::String(name) => Ok(Status::parse(name)),
         _ => Err("the invoice's status is not text".to_owned()),
     }
-}
-
-/// Since API 2025-03-31 an invoice can take several payments, each of which succeeds; it stays open until the last.
-fn is_part_payment(invoice: &Value, snapshot: Status) -> bool {
-    matches!(snapshot, Status::Open | Status::Uncollectible)
-        && invoice["amount_remaining"].as_i64().is_some_and(|left| left > 0)
 }
 
 /// A string, an expanded or deleted object, or nobody.
