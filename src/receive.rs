@@ -176,11 +176,11 @@ impl Stored<'_> {
     /// A known event. A quarantined one is tried again: what it was missing may be there by now.
     fn redeliver(&self, known: &Known) -> Result<Outcome, JobError> {
         let requeue = self.endpoint.config.on_redelivery == OnRedelivery::Requeue;
-        if !known.is_quarantined || !requeue || *self.disposition != Disposition::Handle {
+        if !known.is_quarantined || !requeue {
             return Ok(Outcome::Duplicate);
         }
-        inbox::count_attempt(self.tx, known.id)?;
         let worked = self.work()?;
+        inbox::count_attempt(self.tx, known.id)?;
         if let Worked::Quarantined(_) = worked {
             return Ok(Outcome::Duplicate);
         }
@@ -188,7 +188,6 @@ impl Stored<'_> {
         Ok(worked.outcome())
     }
 
-    /// Runs the handlers in a savepoint of their own: what one quarantines, none of them has written.
     fn work(&self) -> Result<Worked, JobError> {
         match self.disposition {
             Disposition::Handle => {}

@@ -392,3 +392,43 @@ fn secrets_and_bodies_do_not_reach_the_log() {
         assert!(!log.contains(secret), "{secret} stands in the log: {log}");
     }
 }
+
+#[test]
+fn a_quarantined_event_that_is_nobodys_business_is_ignored_when_it_comes_again() {
+    let daemon = Daemon::start();
+    let body = r#"{"id":"evt_1","type":"foo.bar","data":{"object":{}}}"#;
+    assert_eq!(daemon.stripe(body), ok(IGNORED));
+    let quarantine = "UPDATE webhook_inbox SET state = 'quarantined', processed_at_ms = NULL";
+    daemon.sql().execute_batch(quarantine).unwrap();
+    assert_eq!(daemon.stripe(body), ok(IGNORED));
+    assert_eq!(daemon.text("SELECT state || ' ' || attempts FROM webhook_inbox"), "ignored 2");
+}
+
+#[test]
+fn a_quarantined_event_is_tried_again_when_it_comes_again() {
+    let daemon = Daemon::start();
+    let body = invoice_event("evt_1", "paid", "in_1", 4200);
+    daemon.stripe(&invoice_event("evt_0", "voided", "in_1", 4200));
+    assert_eq!(daemon.stripe(&body), ok(QUARANTINED));
+    // somebody has put the books right
+    daemon.sql().execute_batch("DELETE FROM invoices").unwrap();
+    assert_eq!(daemon.stripe(&body), ok(PROCESSED));
+    assert_eq!(
+        daemon.text("SELECT state || ' ' || attempts FROM webhook_inbox WHERE event_id = 'evt_1'"),
+        "done 2"
+    );
+    assert_eq!(daemon.count(ENTRIES), 1);
+}
+
+#[test]
+fn an_id_in_the_form_of_a_body_key_does_not_stand_in_the_way_of_a_body_without_one() {
+    let daemon = Daemon::start();
+    let broken = "not json";
+    let signature = stripe_signature(broken, now_s(), STRIPE_SECRET);
+    assert_eq!(daemon.client().post("/webhooks/stripe", &[&signature], broken), ok(QUARANTINED));
+    let key = daemon.text("SELECT event_id FROM webhook_inbox");
+    let daemon = Daemon::start();
+    assert_eq!(daemon.stripe(&invoice_event(&key, "paid", "in_1", 4200)), ok(QUARANTINED));
+    assert_eq!(daemon.client().post("/webhooks/stripe", &[&signature], broken), ok(QUARANTINED));
+    assert_eq!(daemon.count(ROWS), 2);
+}

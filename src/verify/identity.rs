@@ -15,6 +15,9 @@ use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
 const TEXT_BYTES_MAX: usize = 255;
 
 /// Test sends of dashboards carry constant ids that end like this (`evt_00000000000000`).
+/// What the keys of bodies without a usable id begin with.
+pub(super) const BODY_KEY_PREFIX: &str = "body-sha256:";
+
 const TEST_SEND_SUFFIX: &str = "00000000000000";
 
 /// Where one fact is written.
@@ -266,6 +269,10 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
         (Field::Absent, Some(header)) => EventId::HeaderMissing(header.to_owned()),
         // An unreadable body has one key, wherever its id is, and one place in the list of things to look at.
         _ if read.parsed.defect.is_some() => EventId::BodyHash,
+        (Field::Text(id), _) if id.starts_with(BODY_KEY_PREFIX) => {
+            defects.push("the event's id has the form that is kept for bodies without one".to_owned());
+            EventId::BodyHash
+        }
         (Field::Text(id), _) => EventId::Own(id),
         (Field::Absent, None) if named.is_empty() => EventId::BodyHash,
         (Field::Absent, None) => {

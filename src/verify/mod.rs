@@ -445,5 +445,5 @@ impl VerifiedEvent {
 }
 
 fn body_key(body_sha256: &[u8]) -> String {
-    format!("body-sha256:{}", hex(body_sha256))
+    format!("{}{}", identity::BODY_KEY_PREFIX, hex(body_sha256))
 }

@@ -443,6 +443,12 @@ impl Scheme {
                 "secret {label} is empty: anybody could sign with it; set it to what the provider shows"
             ));
         }
+        let text = bytes.trim_ascii();
+        if text == b"whsec_" || text.starts_with(b"v1,whsec_") || text.starts_with(b"v1a,whsk_") {
+            return Err(format!(
+                "secret {label} is not the whole secret, or has more around it: copy what begins with whsec_, all of it and nothing else"
+            ));
+        }
         let key = self
             .key
             .key_bytes(&self.key_prefix, bytes)
