@@ -26,6 +26,7 @@ CREATE TABLE webhook_inbox (
   available_at_ms   INTEGER NOT NULL,             -- not worked on before this time
   lease_id          TEXT,                         -- who holds the row while it is 'processing'
   last_error        TEXT,
+  error_class       TEXT,                         -- of last_error: whose fault it was
   received_at_ms    INTEGER NOT NULL,
   processed_at_ms   INTEGER,
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
@@ -39,6 +40,7 @@ CREATE TABLE webhook_inbox (
   -- An empty id would make all events without an id one event.
   CHECK (event_id <> ''),
   CHECK (livemode IN (0, 1)),
+  CHECK (error_class IN ('handler', 'timeout', 'storage', 'parked', 'lost', 'content')),
   CHECK (length(body_sha256) = 32)
 ) STRICT;
 
@@ -47,6 +49,24 @@ CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (provider, endpoint, even
 
 -- What still waits for work or for a person; small however large the table grows.
 CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;
+
+-- What a worker may claim: quarantined rows do not stand in its way.
+CREATE INDEX webhook_inbox_due ON webhook_inbox (available_at_ms) WHERE state IN ('pending', 'processing');
+
+-- What each attempt of a worker came to. Written at the claim, before the work: an attempt that killed
+-- the process is seen as one that never ended.
+CREATE TABLE webhook_attempts (
+  inbox_id       INTEGER NOT NULL REFERENCES webhook_inbox (id) ON DELETE CASCADE,
+  number         INTEGER NOT NULL,                -- webhook_inbox.attempts at the claim
+  started_at_ms  INTEGER NOT NULL,
+  ended_at_ms    INTEGER,
+  result         TEXT,                            -- NULL: it runs, or died with its process
+  error          TEXT,
+  CHECK (result IN ('done', 'ignored', 'quarantined', 'failed', 'excused', 'lost')),
+  -- An end has a result, and only an end has one.
+  CHECK ((ended_at_ms IS NOT NULL) = (result IS NOT NULL)),
+  PRIMARY KEY (inbox_id, number)
+) STRICT, WITHOUT ROWID;
 
 -- The state of each invoice, moved by the transitions declared in invoices.rs and by nothing else.
 CREATE TABLE invoices (
@@ -126,6 +146,13 @@ CREATE TABLE outbox (
 ) STRICT;
 
 CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE state IN ('pending', 'sending');
+
+-- What inboxd remembers about itself, e.g. when it purged last.
+CREATE TABLE bookkeeping (
+  name           TEXT    PRIMARY KEY,
+  value          TEXT    NOT NULL,
+  updated_at_ms  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
 CREATE TABLE reviews (

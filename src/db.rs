@@ -22,8 +22,11 @@ const APPLICATION_ID: i64 = 0x696e_6278;
 
 const SCHEMA: &str = include_str!("../schema.sql");
 
-/// How long a statement waits for another process's write lock.
-pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Looks for another process's write lock before a statement gives up: 5 s, a little more on a busy machine.
+const LOCK_LOOKS_MAX: i32 = 5_000;
+
+/// Between two looks. SQLite's own waits grow to 100 ms, in which others take the lock again and again.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// How much of a start may go into looking for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
@@ -140,7 +143,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-    conn.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
     if is_empty(&conn).map_err(|source| damaged(path, source))? {
         create(&mut conn).map_err(sql)?;
         sync_dir(path)?;
@@ -150,6 +153,28 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
     compare_schema(&conn, path)?;
+    Ok(conn)
+}
+
+/// Opens a connection for one operator's act, beside a daemon that may be running. It waits for the write
+/// lock, and leaves checkpoints to the daemon.
+///
+/// # Errors
+/// See [`OpenError`]; a missing file is an I/O error that says so.
+pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Io {
+            action: format!("open {}", path.display()),
+            source: io::ErrorKind::NotFound.into(),
+        });
+    }
+    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
+    refuse_foreign(&conn, path)?;
+    settle(&conn, path)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(sql)?;
     Ok(conn)
 }
 
@@ -167,13 +192,24 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-    conn.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
     harden(&conn).map_err(sql)?;
     conn.pragma_update(None, "query_only", true).map_err(sql)?;
     refuse_foreign(&conn, path)?;
     let end = Instant::now() + read_time_max;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     Ok(conn)
+}
+
+/// Makes the connection's statements wait for the lock of another.
+///
+/// # Errors
+/// When SQLite refuses the handler.
+pub fn wait_for_locks(conn: &mut Connection) -> rusqlite::Result<()> {
+    conn.busy_handler(Some(|looks| {
+        std::thread::sleep(LOCK_PAUSE);
+        looks < LOCK_LOOKS_MAX
+    }))
 }
 
 /// Begins a transaction that holds the write lock from its first statement.

@@ -7,6 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::verify::VerifiedEvent;
 
+pub mod queue;
+pub mod recent;
+pub mod tombstones;
+
 /// The states of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -80,6 +84,8 @@ pub fn insert(
         payload(event.body()),
         event.body_sha256(),
         state.as_str(),
+        // what waits for a worker has not been attempted yet
+        i64::from(state != State::Pending),
         now_ms,
         state.is_processed().then_some(now_ms),
     ))?;
@@ -252,6 +258,14 @@ pub fn summary(conn: &Connection) -> rusqlite::Result<Summary> {
     })
 }
 
+/// When the oldest event was received that waits for a worker, in milliseconds since the epoch.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn oldest_waiting_ms(conn: &Connection) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached(OLDEST_WAITING)?.query_row([], |row| row.get(0))
+}
+
 /// The number of the latest row: events stored since the file was made.
 ///
 /// # Errors
@@ -295,7 +309,7 @@ const INSERT: &str = "
     INSERT INTO main.webhook_inbox
            (provider, endpoint, event_id, event_type, object_id, account, livemode, api_version,
             headers, payload, body_sha256, state, attempts, available_at_ms, received_at_ms, processed_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 1, ?13, ?13, ?14)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14, ?15)
     ON CONFLICT (provider, endpoint, event_id) DO NOTHING";
 
 const COUNT_DUPLICATE: &str = "
@@ -357,3 +371,6 @@ const OLDEST_UNPROCESSED: &str = "
 
 const LAST_ID: &str = "
     SELECT coalesce(max(id), 0) FROM main.webhook_inbox";
+
+const OLDEST_WAITING: &str = "
+    SELECT min(received_at_ms) FROM main.webhook_inbox WHERE state IN ('pending', 'processing')";

@@ -53,6 +53,14 @@ pub fn undelivered(conn: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
     conn.prepare_cached(COUNT_UNDELIVERED)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
+/// Rows that were given up.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn dead_count(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached(DEAD_COUNT)?.query_row([], |row| row.get(0))
+}
+
 const ENQUEUE: &str = "
     INSERT INTO main.outbox
            (destination, topic, operation_key, endpoint, event_id, object_id, payload, content_type,
@@ -66,3 +74,6 @@ const COUNT_UNDELIVERED: &str = "
      WHERE state IN ('pending', 'sending')
      GROUP BY destination
      ORDER BY destination";
+
+const DEAD_COUNT: &str = "
+    SELECT count(*) FROM main.outbox WHERE state = 'dead'";

@@ -1,8 +1,9 @@
 //! The table `reviews`: all that waits for a person.
 //!
-//! A review is opened in the transaction of what it is about and closed only by an act with a note.
+//! A review is opened in the transaction of what it is about and closed with a note: by a person, or by the
+//! event going through after all.
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, Row, Transaction};
 
 /// Why a person is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,22 @@ pub fn open(
     Ok(())
 }
 
+/// Closes the open review about an event, if there is one.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn close(
+    tx: &Transaction<'_>,
+    kind: Kind,
+    endpoint: &str,
+    event_id: &str,
+    note: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(CLOSE)?.execute((kind.as_str(), endpoint, event_id, note, now_ms))?;
+    Ok(())
+}
+
 /// A question to a person.
 #[derive(Debug, Clone)]
 pub struct Review {
@@ -46,8 +63,14 @@ pub struct Review {
     pub id: i64,
     /// See [`Kind`].
     pub kind: String,
+    /// `<endpoint>/<event id>`
+    pub subject: String,
     /// One sentence.
     pub reason: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The event.
+    pub event_id: String,
     /// When it was opened, in milliseconds since the epoch.
     pub opened_at_ms: i64,
     /// When somebody closed it.
@@ -61,18 +84,37 @@ pub struct Review {
 /// # Errors
 /// Any SQLite error.
 pub fn about(conn: &Connection, endpoint: &str, event_id: &str) -> rusqlite::Result<Vec<Review>> {
-    conn.prepare_cached(ABOUT)?
-        .query_map((endpoint, event_id), |row| {
-            Ok(Review {
-                id: row.get("id")?,
-                kind: row.get("kind")?,
-                reason: row.get("reason")?,
-                opened_at_ms: row.get("opened_at_ms")?,
-                resolved_at_ms: row.get("resolved_at_ms")?,
-                note: row.get("note")?,
-            })
-        })?
-        .collect()
+    conn.prepare_cached(ABOUT)?.query_map((endpoint, event_id), review)?.collect()
+}
+
+/// Open reviews, oldest first; with `all`, the closed ones as well. At most `limit`.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn list(conn: &Connection, all: bool, limit: u32) -> rusqlite::Result<Vec<Review>> {
+    conn.prepare_cached(LIST)?.query_map((all, limit), review)?.collect()
+}
+
+/// Closes one review with what was decided. `false`: there is no open review of that number.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn resolve(tx: &Transaction<'_>, id: i64, note: &str, now_ms: i64) -> rusqlite::Result<bool> {
+    Ok(tx.prepare_cached(RESOLVE)?.execute((id, note, now_ms))? == 1)
+}
+
+fn review(row: &Row<'_>) -> rusqlite::Result<Review> {
+    Ok(Review {
+        id: row.get("id")?,
+        kind: row.get("kind")?,
+        subject: row.get("subject")?,
+        reason: row.get("reason")?,
+        endpoint: row.get("endpoint")?,
+        event_id: row.get("event_id")?,
+        opened_at_ms: row.get("opened_at_ms")?,
+        resolved_at_ms: row.get("resolved_at_ms")?,
+        note: row.get("note")?,
+    })
 }
 
 /// How many wait for a person.
@@ -89,10 +131,27 @@ const OPEN: &str = "
     ON CONFLICT (kind, subject) WHERE resolved_at_ms IS NULL DO NOTHING";
 
 const ABOUT: &str = "
-    SELECT id, kind, reason, opened_at_ms, resolved_at_ms, note
+    SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
       FROM main.reviews
      WHERE endpoint = ?1 AND event_id = ?2
      ORDER BY id";
 
 const OPEN_COUNT: &str = "
     SELECT count(*) FROM main.reviews WHERE resolved_at_ms IS NULL";
+
+const CLOSE: &str = "
+    UPDATE main.reviews
+       SET resolved_at_ms = ?5, note = ?4
+     WHERE kind = ?1 AND subject = ?2 || '/' || ?3 AND resolved_at_ms IS NULL";
+
+const LIST: &str = "
+    SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
+      FROM main.reviews
+     WHERE ?1 OR resolved_at_ms IS NULL
+     ORDER BY id
+     LIMIT ?2";
+
+const RESOLVE: &str = "
+    UPDATE main.reviews
+       SET resolved_at_ms = ?3, note = ?2
+     WHERE id = ?1 AND resolved_at_ms IS NULL";

@@ -65,12 +65,19 @@ pub enum JobError {
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sql(error) if is_interrupted(error) => {
+            Self::Sql(_) if self.is_timeout() => {
                 f.write_str("ran longer than limits.handler_timeout and was interrupted")
             }
             Self::Sql(error) => write!(f, "{error}"),
             Self::Failed(reason) => f.write_str(reason),
         }
+    }
+}
+
+impl JobError {
+    /// Whether the job ran longer than it may.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Sql(error) if is_interrupted(error))
     }
 }
 
@@ -168,6 +175,11 @@ impl Health {
         } else {
             None
         }
+    }
+
+    /// Whether free space is below the floor.
+    pub fn is_disk_low(&self) -> bool {
+        self.disk_low.load(Ordering::Acquire)
     }
 
     /// Whether the log of the process before is still being moved into the database file.
@@ -573,7 +585,7 @@ impl Writer {
             self.next_truncate = now + TRUNCATE_PAUSE;
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
             let done = db::checkpoint(&self.conn, "TRUNCATE");
-            self.conn.busy_timeout(db::BUSY_TIMEOUT)?;
+            db::wait_for_locks(&mut self.conn)?;
             done
         } else if frames >= PASSIVE_CHECKPOINT_FRAMES || log_bytes < TRUNCATE_CHECKPOINT_BYTES {
             db::checkpoint(&self.conn, "PASSIVE")

@@ -80,6 +80,16 @@ impl std::error::Error for HandlerError {
     }
 }
 
+impl HandlerError {
+    /// The same with the handler's name, where it has room for one.
+    fn of(self, handler: &str) -> Self {
+        match self {
+            Self::Failed(reason) => Self::Failed(format!("handler {handler}: {reason}")),
+            sql @ Self::Sql(_) => sql,
+        }
+    }
+}
+
 impl From<rusqlite::Error> for HandlerError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
@@ -99,6 +109,33 @@ pub trait Handler: Send + Sync {
     /// # Errors
     /// Any error rolls back everything this delivery wrote; the sender is asked to try again.
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError>;
+}
+
+/// Runs the handlers that take the event, in order, in a savepoint of their own: what one quarantines, none
+/// of them has written. `Ignored` only if all ignore it.
+///
+/// # Errors
+/// The first failure, with the handler's name; the caller rolls back.
+pub fn run(
+    tx: &Transaction<'_>,
+    handlers: &[Arc<dyn Handler>],
+    event: &Event<'_>,
+) -> Result<Handled, HandlerError> {
+    tx.prepare_cached("SAVEPOINT handlers")?.execute([])?;
+    let mut handled = Handled::Ignored;
+    for handler in handlers.iter().filter(|handler| handler.takes(event.event_type)) {
+        match handler.handle(tx, event).map_err(|error| error.of(handler.name()))? {
+            Handled::Applied => handled = Handled::Applied,
+            Handled::Ignored => {}
+            Handled::Quarantine(reason) => {
+                tx.prepare_cached("ROLLBACK TO handlers")?.execute([])?;
+                handled = Handled::Quarantine(reason);
+                break;
+            }
+        }
+    }
+    tx.prepare_cached("RELEASE handlers")?.execute([])?;
+    Ok(handled)
 }
 
 /// The built-in handler of that name.

@@ -247,8 +247,7 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> I
         EventId::BodyHash | EventId::HeaderMissing(_) => None,
     };
     Identity {
-        is_test_send: own_id.is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX))
-            || object_id.as_deref().is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX)),
+        is_test_send: is_test_send(own_id.unwrap_or_default(), object_id.as_deref()),
         livemode: sources.livemode.iter().find_map(|source| match source {
             Source::Json(pointer) => parsed.json.pointer(pointer)?.as_bool(),
             Source::Header(_) => None,
@@ -359,6 +358,13 @@ fn checked(text: String) -> Field {
     } else {
         Field::Text(text)
     }
+}
+
+/// Whether an event's key or object is a constant of a provider's test button: it ends in fourteen zeros. The
+/// key may go on with the body's, which tells such events apart.
+pub fn is_test_send(key: &str, object_id: Option<&str>) -> bool {
+    let id = key.split(BODY_KEY_PREFIX).next().unwrap_or_default().trim_end_matches(':');
+    id.ends_with(TEST_SEND_SUFFIX) || object_id.is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX))
 }
 
 #[cfg(test)]

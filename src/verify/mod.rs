@@ -20,6 +20,7 @@ mod sign;
 mod samples;
 
 pub use explain::{Report, explain, explain_headers, report};
+pub use identity::is_test_send;
 pub use presets::{BodyVaries, Preset};
 pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;
@@ -278,6 +279,15 @@ impl Verifier {
             }
         }
         bool::from(found).then(|| usize::try_from(index).ok()).flatten()
+    }
+
+    /// The JSON of a body that was verified and stored before, read as it was then. `Null` where it could
+    /// not be parsed.
+    pub fn reread(&self, kept_headers: &str, body: &[u8]) -> Value {
+        let kept: std::collections::BTreeMap<String, String> =
+            serde_json::from_str(kept_headers).unwrap_or_default();
+        let headers = Headers::from_iter(kept);
+        self.parse(&Delivery { method: "POST", url: "", headers: &headers, body }).json
     }
 
     fn parse(&self, delivery: &Delivery<'_>) -> Parsed {

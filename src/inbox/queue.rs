@@ -1,0 +1,391 @@
+//! The inbox as a queue: claim, settle, requeue.
+//!
+//! A claim counts the attempt and is committed before the work starts, so an event that kills the process
+//! still runs out of attempts. Every settling statement checks the lease: who lost it changes nothing.
+//! The rules hold for several processes on one file.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+
+use super::State;
+
+/// Whose fault a failed attempt was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The handler's own.
+    Handler,
+    /// The handler's, which ran too long.
+    Timeout,
+    /// The storage's: the attempt is excused.
+    Storage,
+    /// Nobody's: something it needs is not there yet.
+    Parked,
+    /// Unknown: the process died, or was stopped for longer than the lease.
+    Lost,
+    /// The event's own: it cannot be applied.
+    Content,
+}
+
+impl ErrorClass {
+    /// As stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Handler => "handler",
+            Self::Timeout => "timeout",
+            Self::Storage => "storage",
+            Self::Parked => "parked",
+            Self::Lost => "lost",
+            Self::Content => "content",
+        }
+    }
+}
+
+/// A row that one worker holds until its lease ends.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The row.
+    pub id: i64,
+    /// Proves who holds it.
+    pub lease_id: String,
+    /// The attempt that this claim counted, 1 for the first.
+    pub attempt: i64,
+    /// Attempts that count against the limit, this one included.
+    pub attempts_charged: i64,
+    /// An attempt before this one never ended: it may have killed its process.
+    pub is_takeover: bool,
+    /// The preset's name, or `custom`.
+    pub provider: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The key.
+    pub event_id: String,
+    /// e.g. `invoice.paid`
+    pub event_type: Option<String>,
+    /// The business object.
+    pub object_id: Option<String>,
+    /// The provider's account.
+    pub account: Option<String>,
+    /// Live or test.
+    pub livemode: Option<bool>,
+    /// JSON of the kept headers.
+    pub headers: String,
+    /// The exact bytes.
+    pub payload: Vec<u8>,
+}
+
+/// What came of looking for work.
+#[derive(Debug)]
+pub enum Claim {
+    /// Work, and it is ours.
+    Work(Box<Claimed>),
+    /// A row had used up its attempts and waits for a person now.
+    Exhausted {
+        /// The endpoint's name.
+        endpoint: String,
+        /// The key.
+        event_id: String,
+        /// What is said of it.
+        reason: String,
+    },
+    /// Nothing is due.
+    Nothing,
+}
+
+/// What a claim is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimTerms<'a> {
+    /// A JSON array of the endpoints whose handlers are here.
+    pub endpoints: &'a str,
+    /// Unique for this claim.
+    pub lease_id: &'a str,
+    /// How long the row is held, in milliseconds.
+    pub lease_ms: i64,
+    /// Attempts an event has.
+    pub attempts_max: i64,
+    /// Only a row whose attempt never ended (`true`), or only one that is not being worked on.
+    pub takeover: bool,
+    /// The time of this step.
+    pub now_ms: i64,
+}
+
+/// Claims the row that has been due for longest. One call, one row: what could not start now is left to others.
+///
+/// # Errors
+/// Any SQLite error; nothing was claimed then.
+pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Claim> {
+    let was_processing = terms.takeover;
+    let state = if was_processing { State::Processing } else { State::Pending };
+    let due = tx
+        .prepare_cached(NEXT_DUE_ROW)?
+        .query_row((terms.now_ms, terms.endpoints, state.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((id, charged)): Option<(i64, i64)> = due else {
+        return Ok(Claim::Nothing);
+    };
+    if was_processing {
+        tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, terms.now_ms))?;
+    }
+    if charged >= terms.attempts_max {
+        return exhaust(tx, id, charged, was_processing);
+    }
+    let claimed = tx
+        .prepare_cached(CLAIM)?
+        .query_row((id, terms.lease_id, terms.now_ms + terms.lease_ms), |row| claimed(row, was_processing))?;
+    tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, terms.now_ms))?;
+    Ok(Claim::Work(Box::new(claimed)))
+}
+
+fn exhaust(tx: &Transaction<'_>, id: i64, charged: i64, was_processing: bool) -> rusqlite::Result<Claim> {
+    let reason = if was_processing {
+        format!("the process died during attempt {charged}, the last one it had")
+    } else {
+        format!("{charged} attempts failed; the latest error is kept with the event")
+    };
+    let lost = was_processing.then_some((reason.as_str(), ErrorClass::Lost.as_str()));
+    tx.prepare_cached(EXHAUST)?.query_row((id, lost.map(|l| l.0), lost.map(|l| l.1)), |row| {
+        Ok(Claim::Exhausted { endpoint: row.get(0)?, event_id: row.get(1)?, reason: reason.clone() })
+    })
+}
+
+/// Whether the row is still held under this lease and still wants work.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn is_held(tx: &Transaction<'_>, id: i64, lease_id: &str) -> rusqlite::Result<bool> {
+    tx.prepare_cached(IS_HELD)?.exists((id, lease_id))
+}
+
+/// Ends a held row's work in the transaction of its effects. `false`: the lease is lost, nothing was changed.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn settle(
+    tx: &Transaction<'_>,
+    claimed: &Claimed,
+    state: State,
+    error: Option<(ErrorClass, &str)>,
+    now_ms: i64,
+) -> rusqlite::Result<bool> {
+    let processed_at_ms = state.is_processed().then_some(now_ms);
+    let (class, error) = error.map(|(class, text)| (class.as_str(), text)).unzip();
+    let settled = tx.prepare_cached(SETTLE)?.execute((
+        claimed.id,
+        &claimed.lease_id,
+        state.as_str(),
+        processed_at_ms,
+        error,
+        class,
+    ))?;
+    close_attempt(tx, claimed, state.as_str(), error, now_ms)?;
+    Ok(settled == 1)
+}
+
+/// Gives a held row back after a failure, due again at `next_at_ms`. An excused attempt does not count
+/// against the limit. `false`: the lease is lost, nothing was changed.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn give_back(
+    tx: &Transaction<'_>,
+    claimed: &Claimed,
+    class: ErrorClass,
+    error: &str,
+    next_at_ms: i64,
+    now_ms: i64,
+) -> rusqlite::Result<bool> {
+    let is_excused = class == ErrorClass::Storage;
+    let given = tx.prepare_cached(GIVE_BACK)?.execute((
+        claimed.id,
+        &claimed.lease_id,
+        next_at_ms,
+        error,
+        class.as_str(),
+        is_excused,
+    ))?;
+    close_attempt(tx, claimed, if is_excused { "excused" } else { "failed" }, Some(error), now_ms)?;
+    Ok(given == 1)
+}
+
+fn close_attempt(
+    tx: &Transaction<'_>,
+    claimed: &Claimed,
+    result: &str,
+    error: Option<&str>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(CLOSE_ATTEMPT)?.execute((claimed.id, claimed.attempt, now_ms, result, error))?;
+    Ok(())
+}
+
+/// Puts an event that waits for a person or for its next attempt back to work now. The attempts so far are
+/// excused and stay in the history. Returns whether there was anything to do: an event that is done, ignored
+/// or being worked on is not touched.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn requeue(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<bool> {
+    Ok(tx.prepare_cached(REQUEUE)?.execute((id, now_ms))? == 1)
+}
+
+/// At a start, what another process held is held by nobody: it is due at once. Returns how many.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn release_all(tx: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<usize> {
+    tx.prepare_cached(RELEASE_ALL)?.execute([now_ms])
+}
+
+/// Brings due times nearer that no wait of ours can have set: the clock was set back. Returns how many.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn clamp_due(tx: &Transaction<'_>, latest_ms: i64) -> rusqlite::Result<usize> {
+    tx.prepare_cached(CLAMP_DUE)?.execute([latest_ms])
+}
+
+/// Whether a row of these endpoints is due whose attempt never ended.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn takeover_is_due(conn: &Connection, endpoints: &str, now_ms: i64) -> rusqlite::Result<bool> {
+    conn.prepare_cached(NEXT_DUE_ROW)?.exists((now_ms, endpoints, State::Processing.as_str()))
+}
+
+/// When the next row of these endpoints is due.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn next_due_ms(conn: &Connection, endpoints: &str) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached(NEXT_DUE)?.query_row([endpoints], |row| row.get(0))
+}
+
+/// One attempt, for people.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub number: i64,
+    /// When it was claimed, in milliseconds since the epoch.
+    pub started_at_ms: i64,
+    /// When it ended; `None` while it runs, or when its process died.
+    pub ended_at_ms: Option<i64>,
+    /// `done`, `ignored`, `quarantined`, `failed`, `excused` or `lost`.
+    pub result: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// The history of an event's attempts, oldest first.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn attempts(conn: &Connection, id: i64) -> rusqlite::Result<Vec<Attempt>> {
+    conn.prepare_cached(ATTEMPTS)?
+        .query_map([id], |row| {
+            Ok(Attempt {
+                number: row.get("number")?,
+                started_at_ms: row.get("started_at_ms")?,
+                ended_at_ms: row.get("ended_at_ms")?,
+                result: row.get("result")?,
+                error: row.get("error")?,
+            })
+        })?
+        .collect()
+}
+
+fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
+    Ok(Claimed {
+        id: row.get("id")?,
+        lease_id: row.get("lease_id")?,
+        attempt: row.get("attempts")?,
+        attempts_charged: row.get("attempts_charged")?,
+        is_takeover,
+        provider: row.get("provider")?,
+        endpoint: row.get("endpoint")?,
+        event_id: row.get("event_id")?,
+        event_type: row.get("event_type")?,
+        object_id: row.get("object_id")?,
+        account: row.get("account")?,
+        livemode: row.get("livemode")?,
+        headers: row.get("headers")?,
+        payload: match row.get("payload")? {
+            Value::Text(text) => text.into_bytes(),
+            Value::Blob(bytes) => bytes,
+            Value::Null | Value::Integer(_) | Value::Real(_) => Vec::new(),
+        },
+    })
+}
+
+const NEXT_DUE_ROW: &str = "
+    SELECT id, attempts - attempts_excused
+      FROM main.webhook_inbox
+     WHERE state IN ('pending', 'processing')
+       AND state = ?3
+       AND available_at_ms <= ?1
+       AND endpoint IN (SELECT value FROM json_each(?2))
+     ORDER BY available_at_ms, id
+     LIMIT 1";
+
+const CLAIM: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'processing', attempts = attempts + 1, lease_id = ?2, available_at_ms = ?3
+     WHERE id = ?1
+    RETURNING id, lease_id, attempts, attempts - attempts_excused AS attempts_charged, provider, endpoint,
+              event_id, event_type, object_id, account, livemode, headers, payload";
+
+const OPEN_ATTEMPT: &str = "
+    INSERT INTO main.webhook_attempts (inbox_id, number, started_at_ms) VALUES (?1, ?2, ?3)";
+
+const CLOSE_ATTEMPT: &str = "
+    UPDATE main.webhook_attempts
+       SET ended_at_ms = ?3, result = ?4, error = ?5
+     WHERE inbox_id = ?1 AND number = ?2 AND ended_at_ms IS NULL";
+
+const CLOSE_LOST_ATTEMPT: &str = "
+    UPDATE main.webhook_attempts
+       SET ended_at_ms = ?2, result = 'lost', error = 'the process died, or stood still for longer than the lease'
+     WHERE inbox_id = ?1 AND ended_at_ms IS NULL";
+
+const EXHAUST: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'quarantined', lease_id = NULL,
+           last_error = coalesce(?2, last_error), error_class = coalesce(?3, error_class)
+     WHERE id = ?1
+    RETURNING endpoint, event_id";
+
+const IS_HELD: &str = "
+    SELECT 1 FROM main.webhook_inbox WHERE id = ?1 AND lease_id = ?2 AND processed_at_ms IS NULL";
+
+const SETTLE: &str = "
+    UPDATE main.webhook_inbox
+       SET state = ?3, lease_id = NULL, processed_at_ms = ?4, last_error = ?5, error_class = ?6
+     WHERE id = ?1 AND lease_id = ?2";
+
+const GIVE_BACK: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'pending', lease_id = NULL, available_at_ms = ?3, last_error = ?4, error_class = ?5,
+           attempts_excused = attempts_excused + ?6
+     WHERE id = ?1 AND lease_id = ?2";
+
+const REQUEUE: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'pending', available_at_ms = ?2, attempts_excused = attempts
+     WHERE id = ?1 AND state IN ('pending', 'quarantined')";
+
+const RELEASE_ALL: &str = "
+    UPDATE main.webhook_inbox SET available_at_ms = ?1 WHERE state = 'processing'";
+
+const CLAMP_DUE: &str = "
+    UPDATE main.webhook_inbox
+       SET available_at_ms = ?1
+     WHERE state IN ('pending', 'processing') AND available_at_ms > ?1";
+
+const NEXT_DUE: &str = "
+    SELECT min(available_at_ms)
+      FROM main.webhook_inbox
+     WHERE state IN ('pending', 'processing') AND endpoint IN (SELECT value FROM json_each(?1))";
+
+const ATTEMPTS: &str = "
+    SELECT number, started_at_ms, ended_at_ms, result, error
+      FROM main.webhook_attempts
+     WHERE inbox_id = ?1
+     ORDER BY number";
