@@ -54,6 +54,10 @@ pub struct Config {
     pub destinations: Vec<Destination>,
     /// How long rows are kept.
     pub retention: Retention,
+    /// How stored events are worked on.
+    pub worker: Worker,
+    /// How people are told; `None`: they look.
+    pub alert: Option<Alert>,
     /// Things that are allowed but odd, for `check` and the log at start.
     pub warnings: Vec<String>,
 }
@@ -142,6 +146,8 @@ pub struct Endpoint {
 pub enum Mode {
     /// In the request's own transaction, before the answer.
     Sync,
+    /// After the answer: a worker takes the stored event from there.
+    Async,
 }
 
 /// `on_scope_mismatch`
@@ -235,6 +241,52 @@ pub struct Retention {
     pub payload: Duration,
     /// How long the event's key is remembered; at least 31 days.
     pub key: Duration,
+}
+
+/// `[worker]`
+#[derive(Debug, Clone, Copy)]
+pub struct Worker {
+    /// Threads that work on stored events.
+    pub threads: usize,
+    /// How long a claimed event is held; longer than `limits.handler_timeout`.
+    pub lease: Duration,
+    /// Attempts an event has before it waits for a person.
+    pub max_attempts: u32,
+    /// The longest wait between two attempts.
+    pub backoff_cap: Duration,
+}
+
+/// `[alert]`
+#[derive(Debug, Clone)]
+pub struct Alert {
+    /// How people are told.
+    pub via: AlertVia,
+    /// What they are told of.
+    pub on: Vec<AlertOn>,
+    /// How often they are told again while it lasts.
+    pub remind: Duration,
+}
+
+/// How people are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AlertVia {
+    /// The text is POSTed there.
+    Url(String),
+    /// The program is run with the text as its argument.
+    Command(PathBuf),
+}
+
+/// What people are told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertOn {
+    /// A review is open.
+    Review,
+    /// An event has waited for work this long.
+    Oldest(Duration),
+    /// An outbox row was given up.
+    Dead,
+    /// Free space is below `limits.disk_free_min`.
+    Disk,
 }
 
 /// What to do where a development instance has no secret yet.

@@ -24,7 +24,12 @@ use crate::handlers;
 use crate::http::App;
 use crate::inbox;
 use crate::receive::Endpoint;
+use crate::worker::{self, Wake, Worker};
 use crate::writer::{self, Writer};
+
+mod background;
+
+use background::Background;
 
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
@@ -119,6 +124,7 @@ pub struct Daemon {
     webhooks: Address,
     admin: Option<Address>,
     events_stored: i64,
+    background: Background,
     socket: PathBuf,
     _lock: DataDirLock,
 }
@@ -156,8 +162,17 @@ impl Daemon {
         let ended = sender.clone();
         spawn("writer", move || tell(&ended, Event::WriterEnded(writer.run())))?;
 
-        let endpoints = config.endpoints.into_iter().map(with_handlers).collect::<Result<_, _>>()?;
-        let app = Arc::new(App::new(endpoints, config.public_url.clone(), handle));
+        let endpoints: Vec<_> = config.endpoints.into_iter().map(with_handlers).collect::<Result<_, _>>()?;
+        let wake = Arc::new(Wake::default());
+        let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
+        let background_settings = background::Settings {
+            worker_threads: config.worker.threads,
+            retention: config.retention,
+            alert: config.alert,
+            database: config.database.clone(),
+        };
+        let background = Background::start(worker, &wake, &handle, background_settings)?;
+        let app = Arc::new(App::new(&endpoints, config.public_url.clone(), handle, wake));
         let socket = socket_path(&config.data_dir)?;
         let server = tiny_http::Server::http_unix(&socket)
             .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))?;
@@ -178,6 +193,7 @@ impl Daemon {
             webhooks,
             admin,
             events_stored,
+            background,
             socket,
             _lock: lock,
         };
@@ -268,7 +284,8 @@ impl Daemon {
 
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
-        let Self { app, server, fronts, workers, events, socket, .. } = self;
+        let Self { app, server, fronts, workers, background, events, socket, .. } = self;
+        background.stop();
         for _ in &workers {
             server.unblock();
         }
@@ -362,12 +379,20 @@ fn socket_path(data_dir: &Path) -> Result<PathBuf, StartError> {
     Ok(socket)
 }
 
-fn with_handlers(config: config::Endpoint) -> Result<Endpoint, StartError> {
+fn worker_settings(worker: &config::Worker) -> worker::Settings {
+    worker::Settings {
+        lease: worker.lease,
+        attempts_max: worker.max_attempts,
+        backoff_cap: worker.backoff_cap,
+    }
+}
+
+fn with_handlers(config: config::Endpoint) -> Result<Arc<Endpoint>, StartError> {
     let handler = |name: &String| {
         handlers::built_in(name).ok_or_else(|| StartError::Other(format!("there is no handler {name}")))
     };
     let handlers = config.handlers.iter().map(handler).collect::<Result<_, _>>()?;
-    Ok(Endpoint { config, handlers })
+    Ok(Arc::new(Endpoint { config, handlers }))
 }
 
 fn spawn_workers(

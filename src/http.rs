@@ -16,6 +16,7 @@ use crate::clock;
 use crate::front;
 use crate::receive::{self, Disposition, Endpoint, Outcome};
 use crate::verify::{Delivery, Headers, Rejection, VerifiedEvent};
+use crate::worker::Wake;
 use crate::writer::{WriteError, WriterHandle};
 
 /// Seconds after which a sender is asked to try again.
@@ -27,6 +28,7 @@ pub struct App {
     endpoints: HashMap<String, Arc<Endpoint>>,
     public_url: Option<String>,
     writer: WriterHandle,
+    wake: Arc<Wake>,
     is_draining: AtomicBool,
 }
 
@@ -47,12 +49,18 @@ enum Answer {
 
 impl App {
     /// Endpoints by their paths, and where their jobs go.
-    pub fn new(endpoints: Vec<Endpoint>, public_url: Option<String>, writer: WriterHandle) -> Self {
-        let by_path = |endpoint: Endpoint| (endpoint.config.path.clone(), Arc::new(endpoint));
+    pub fn new(
+        endpoints: &[Arc<Endpoint>],
+        public_url: Option<String>,
+        writer: WriterHandle,
+        wake: Arc<Wake>,
+    ) -> Self {
+        let by_path = |endpoint: &Arc<Endpoint>| (endpoint.config.path.clone(), Arc::clone(endpoint));
         Self {
-            endpoints: endpoints.into_iter().map(by_path).collect(),
+            endpoints: endpoints.iter().map(by_path).collect(),
             public_url,
             writer,
+            wake,
             is_draining: AtomicBool::new(false),
         }
     }
@@ -133,11 +141,16 @@ impl App {
             );
             return answer(request, &Answer::ScopeMismatch);
         }
-        let endpoint = Arc::clone(endpoint);
+        let (endpoint, wake) = (Arc::clone(endpoint), Arc::clone(&self.wake));
         let told = Told { endpoint: endpoint.config.name.clone(), event_id: event.event_id().to_owned() };
         self.writer.submit(
             move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms),
-            move |result| answer(request, &told.answer_to(result)),
+            move |result| {
+                if let Ok(Outcome::Accepted) = result {
+                    wake.ring();
+                }
+                answer(request, &told.answer_to(result));
+            },
         );
     }
 
@@ -253,6 +266,7 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Processed => "processed",
         Outcome::Duplicate => "duplicate",
         Outcome::Ignored => "ignored",
+        Outcome::Accepted => "accepted",
         Outcome::Quarantined => "quarantined",
     }
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rusqlite::Transaction;
 
-use crate::config::{self, OnRedelivery, OnScopeMismatch};
-use crate::handlers::{Event, Handled, Handler, HandlerError};
+use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch};
+use crate::handlers::{self, Event, Handled, Handler, HandlerError};
+use crate::inbox::queue;
 use crate::inbox::{self, Known, State};
 use crate::reviews::{self, Kind};
 use crate::verify::VerifiedEvent;
@@ -37,6 +38,8 @@ pub enum Outcome {
     Duplicate,
     /// Nobody's business here; stored.
     Ignored,
+    /// Stored for the worker.
+    Accepted,
     /// Permanently inconsistent; stored for a person.
     Quarantined,
 }
@@ -142,6 +145,7 @@ impl Stored<'_> {
     /// Inserts the row and does its work; `None` when the key is known.
     fn insert(&self, key: &str) -> Result<Option<Outcome>, JobError> {
         let expected = match self.disposition {
+            Disposition::Handle if self.is_async() => State::Pending,
             Disposition::Handle => State::Done,
             Disposition::Ignore | Disposition::ScopeMismatch => State::Ignored,
             Disposition::Quarantine(_) => State::Quarantined,
@@ -150,11 +154,18 @@ impl Stored<'_> {
         let Some(row) = inbox::insert(self.tx, name, key, self.event, expected, self.now_ms)? else {
             return Ok(None);
         };
+        if expected == State::Pending {
+            return Ok(Some(Outcome::Accepted));
+        }
         let worked = self.work()?;
         if worked != Worked::Done || expected != State::Done {
             self.mark(row, key, &worked)?;
         }
         Ok(Some(worked.outcome()))
+    }
+
+    fn is_async(&self) -> bool {
+        self.endpoint.config.mode == Mode::Async
     }
 
     fn count_duplicate(&self, key: &str) -> Result<Known, JobError> {
@@ -179,6 +190,10 @@ impl Stored<'_> {
         if !known.is_quarantined || !requeue {
             return Ok(Outcome::Duplicate);
         }
+        if self.is_async() && *self.disposition == Disposition::Handle {
+            queue::requeue(self.tx, known.id, self.now_ms)?;
+            return Ok(Outcome::Accepted);
+        }
         let worked = self.work()?;
         inbox::count_attempt(self.tx, known.id)?;
         if let Worked::Quarantined(_) = worked {
@@ -194,26 +209,13 @@ impl Stored<'_> {
             Disposition::Ignore | Disposition::ScopeMismatch => return Ok(Worked::Ignored),
             Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(reason.clone())),
         }
-        self.tx.prepare_cached("SAVEPOINT handlers")?.execute([])?;
-        let worked = self.run_handlers()?;
-        if let Worked::Quarantined(_) = worked {
-            self.tx.prepare_cached("ROLLBACK TO handlers")?.execute([])?;
-        }
-        self.tx.prepare_cached("RELEASE handlers")?.execute([])?;
-        Ok(worked)
-    }
-
-    fn run_handlers(&self) -> Result<Worked, JobError> {
-        let event = self.for_handlers();
-        let mut worked = Worked::Ignored;
-        for handler in self.endpoint.handlers.iter().filter(|handler| handler.takes(event.event_type)) {
-            match handler.handle(self.tx, &event).map_err(|error| failure(handler.name(), error))? {
-                Handled::Applied => worked = Worked::Done,
-                Handled::Ignored => {}
-                Handled::Quarantine(reason) => return Ok(Worked::Quarantined(reason)),
-            }
-        }
-        Ok(worked)
+        let handled =
+            handlers::run(self.tx, &self.endpoint.handlers, &self.for_handlers()).map_err(failure)?;
+        Ok(match handled {
+            Handled::Applied => Worked::Done,
+            Handled::Ignored => Worked::Ignored,
+            Handled::Quarantine(reason) => Worked::Quarantined(reason),
+        })
     }
 
     fn for_handlers(&self) -> Event<'_> {
@@ -268,9 +270,10 @@ impl Worked {
     }
 }
 
-fn failure(handler: &str, error: HandlerError) -> JobError {
+/// A handler's failure as the job's.
+pub fn failure(error: HandlerError) -> JobError {
     match error {
         HandlerError::Sql(error) => JobError::Sql(error),
-        HandlerError::Failed(reason) => JobError::Failed(format!("handler {handler}: {reason}")),
+        HandlerError::Failed(reason) => JobError::Failed(reason),
     }
 }

@@ -20,6 +20,7 @@ use crate::verify::Secret;
 
 mod destination;
 mod endpoint;
+mod work;
 
 /// The database's name in `data_dir`.
 pub(super) const DATABASE: &str = "inboxd.db";
@@ -60,13 +61,13 @@ pub(super) fn finish(
     let c = &mut checker;
     c.absent_from_this_version("database", raw.database.is_some());
     c.absent_from_this_version("database_options", raw.database_options.is_some());
-    c.absent_from_this_version("worker", raw.worker.is_some());
-    c.absent_from_this_version("alert", raw.alert.is_some());
     let data_dir = c.data_dir(raw.data_dir.as_deref());
     let public_url = raw.public_url.and_then(|url| c.public_url(&url));
     let listen = c.listen(&raw.listen);
     let limits = c.limits(&raw.limits);
+    let worker = c.worker(&raw.worker, limits.handler_timeout);
     let retention = c.retention(&raw.retention);
+    let alert = raw.alert.as_ref().and_then(|alert| c.alert(alert));
     let destinations = c.in_file_order("destination", raw.destination.into_iter());
     let known: Vec<String> = destinations.iter().map(|(name, _)| name.clone()).collect();
     let endpoints = c.in_file_order("endpoint", raw.endpoint.into_iter());
@@ -101,6 +102,8 @@ pub(super) fn finish(
         endpoints,
         destinations,
         retention,
+        worker,
+        alert,
         warnings,
     })
 }
@@ -333,9 +336,6 @@ impl Checker {
                     duration_text(payload)
                 ),
             );
-        }
-        if raw.payload.is_some() || raw.key.is_some() {
-            self.warn("[retention] is kept for later: this version purges nothing yet".to_owned());
         }
         Retention { payload, key }
     }

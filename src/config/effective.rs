@@ -7,8 +7,8 @@ use std::fmt::Write;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch, Order, Sign,
-    duration_text,
+    Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch,
+    Order, Sign, duration_text,
 };
 use crate::verify::Secret;
 
@@ -51,7 +51,14 @@ impl Config {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut tables = vec![self.top(), self.listen_table(), self.limits_table(), self.retention_table()];
+        let mut tables = vec![
+            self.top(),
+            self.listen_table(),
+            self.limits_table(),
+            self.worker_table(),
+            self.retention_table(),
+        ];
+        tables.extend(self.alert.as_ref().map(alert_table));
         for endpoint in &self.endpoints {
             tables.push(endpoint_table(endpoint));
             tables.extend(scheme_table(endpoint));
@@ -82,6 +89,14 @@ impl Config {
             .with("disk_free_min", Value::Whole(self.limits.disk_free_min))
     }
 
+    fn worker_table(&self) -> Table {
+        Table::new("worker")
+            .with("threads", whole(self.worker.threads))
+            .with("lease", text(duration_text(self.worker.lease)))
+            .with("max_attempts", Value::Whole(self.worker.max_attempts.into()))
+            .with("backoff_cap", text(duration_text(self.worker.backoff_cap)))
+    }
+
     fn retention_table(&self) -> Table {
         Table::new("retention")
             .with("payload", text(duration_text(self.retention.payload)))
@@ -89,9 +104,28 @@ impl Config {
     }
 }
 
+fn alert_table(alert: &Alert) -> Table {
+    let on = |on: &AlertOn| match on {
+        AlertOn::Review => "review".to_owned(),
+        AlertOn::Oldest(age) => format!("oldest>{}", duration_text(*age)),
+        AlertOn::Dead => "dead".to_owned(),
+        AlertOn::Disk => "disk".to_owned(),
+    };
+    let (url, command) = match &alert.via {
+        AlertVia::Url(url) => (text(url), Value::Unset),
+        AlertVia::Command(path) => (Value::Unset, text(path.display())),
+    };
+    Table::new("alert")
+        .with("url", url)
+        .with("command", command)
+        .with("on", texts(&alert.on.iter().map(on).collect::<Vec<_>>()))
+        .with("remind", text(duration_text(alert.remind)))
+}
+
 fn endpoint_table(endpoint: &Endpoint) -> Table {
     let mode = match endpoint.mode {
         Mode::Sync => "sync",
+        Mode::Async => "async",
     };
     let on_scope_mismatch = match endpoint.on_scope_mismatch {
         OnScopeMismatch::Refuse => "refuse",

@@ -21,7 +21,7 @@ pub(super) struct RawConfig {
     pub(super) limits: RawLimits,
     pub(super) endpoint: BTreeMap<String, RawEndpoint>,
     pub(super) destination: BTreeMap<String, RawDestination>,
-    pub(super) worker: Option<RawWorker>,
+    pub(super) worker: RawWorker,
     pub(super) retention: RawRetention,
     pub(super) alert: Option<RawAlert>,
     pub(super) database_options: Option<RawDatabaseOptions>,
@@ -90,14 +90,13 @@ pub(super) struct RawDestination {
 }
 
 /// `[worker]`
-#[derive(Debug, DeserializeDerive)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the format is fixed, the part that reads these is not built yet")]
+#[derive(Debug, Default, DeserializeDerive)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct RawWorker {
-    threads: Option<u64>,
-    lease: Option<RawDuration>,
-    max_attempts: Option<u64>,
-    backoff_cap: Option<RawDuration>,
+    pub(super) threads: Option<u64>,
+    pub(super) lease: Option<RawDuration>,
+    pub(super) max_attempts: Option<u64>,
+    pub(super) backoff_cap: Option<RawDuration>,
 }
 
 /// `[retention]`
@@ -109,14 +108,13 @@ pub(super) struct RawRetention {
 }
 
 /// `[alert]`
-#[derive(Debug, DeserializeDerive)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the format is fixed, the part that reads these is not built yet")]
+#[derive(Debug, Default, DeserializeDerive)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct RawAlert {
-    url: Option<String>,
-    command: Option<String>,
-    on: Option<Vec<String>>,
-    remind: Option<RawDuration>,
+    pub(super) url: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) on: Option<Vec<String>>,
+    pub(super) remind: Option<RawDuration>,
 }
 
 /// `[database_options]`

@@ -29,7 +29,7 @@ impl Checker {
         let key = format!("endpoint.{name}");
         self.name(&key, &name);
         self.absent_keys(&key, &raw);
-        self.mode(&key, &raw);
+        let mode = self.mode(&key, &raw);
         self.handlers(&key, &raw);
         self.notify(&key, &raw, destinations);
         if raw.account.as_deref() == Some("") {
@@ -75,7 +75,7 @@ impl Checker {
             secrets,
             scheme: raw.scheme,
             verifier,
-            mode: Mode::Sync,
+            mode,
             handlers: raw.handlers,
             notify: raw.notify,
             forward: Vec::new(),
@@ -93,28 +93,35 @@ impl Checker {
         self.absent_from_this_version(&format!("{key}.proxy_timeout"), raw.proxy_timeout.is_some());
     }
 
-    fn mode(&mut self, key: &str, raw: &RawEndpoint) {
+    /// Sync where the provider sends a failed event again; else its work must not depend on that.
+    fn mode(&mut self, key: &str, raw: &RawEndpoint) -> Mode {
         let key = format!("{key}.mode");
+        let provider = raw.provider.as_deref().unwrap_or_default();
+        let never_retries = preset_never_retries(provider);
         match raw.mode.as_deref() {
-            Some("sync") => {}
-            Some(later @ ("async" | "proxy")) => {
+            None if never_retries => Mode::Async,
+            None => Mode::Sync,
+            Some("async") => Mode::Async,
+            Some("sync") => {
+                if never_retries && !raw.handlers.is_empty() {
+                    self.warn(format!(
+                        "{key}: \"sync\": {provider} does not send again by itself, so an event whose handler fails \
+                         is lost unless somebody redelivers it by hand; \"async\" retries it here"
+                    ));
+                }
+                Mode::Sync
+            }
+            Some("proxy") => {
                 self.problem(
                     key,
-                    format!("\"{later}\": is not available in this version; write mode = \"sync\""),
+                    "\"proxy\": is not available in this version; write mode = \"sync\" or \"async\"",
                 );
+                Mode::Sync
             }
             Some(other) => {
                 let advice = suggest::advice(other, ["sync", "async", "proxy"]);
                 self.problem(key, format!("\"{other}\": is unknown; {advice}"));
-            }
-            None => {
-                let provider = raw.provider.as_deref().unwrap_or_default();
-                if preset_never_retries(provider) && !raw.handlers.is_empty() {
-                    self.problem(key, format!(
-                        "{provider} does not send again by itself, so its handlers run in mode \"async\", which is not available \
-                         in this version; write mode = \"sync\" and redeliver failed events by hand, or remove handlers"
-                    ));
-                }
+                Mode::Sync
             }
         }
     }

@@ -1,0 +1,219 @@
+//! Alerts: people are told when something starts to need them, reminded while it lasts, and told when it is over.
+//!
+//! What is told are counts, ages and names of settings: never a body, an id or anything personal. The part
+//! that decides is pure; sending is a POST or a program, with no transaction open.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::config::{Alert, AlertOn, AlertVia};
+use crate::inbox;
+use crate::outbox;
+use crate::reviews;
+
+/// How long a message may take.
+const SEND_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What was seen at one look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Reviews that are open.
+    pub reviews_open: i64,
+    /// How long the oldest event has waited for a worker.
+    pub oldest_waiting: Option<Duration>,
+    /// Outbox rows that were given up.
+    pub outbox_dead: i64,
+    /// Free space is below the floor.
+    pub disk_low: bool,
+}
+
+impl Seen {
+    /// Looks at the database; whether the disk is low is known elsewhere.
+    ///
+    /// # Errors
+    /// Any SQLite error.
+    pub fn look(conn: &Connection, disk_low: bool, now_ms: i64) -> rusqlite::Result<Self> {
+        let waiting = inbox::oldest_waiting_ms(conn)?;
+        Ok(Self {
+            reviews_open: reviews::open_count(conn)?,
+            oldest_waiting: waiting
+                .map(|at| Duration::from_millis(now_ms.saturating_sub(at).max(0).unsigned_abs())),
+            outbox_dead: outbox::dead_count(conn)?,
+            disk_low,
+        })
+    }
+}
+
+/// One condition and what was last told of it.
+#[derive(Debug)]
+struct Watch {
+    on: AlertOn,
+    told_at_ms: Option<i64>,
+    count: i64,
+}
+
+/// Decides when to tell what.
+#[derive(Debug)]
+pub struct Alerts {
+    watches: Vec<Watch>,
+    remind_ms: i64,
+}
+
+impl Alerts {
+    /// Watches what the configuration names.
+    pub fn new(alert: &Alert) -> Self {
+        let watch = |on: &AlertOn| Watch { on: *on, told_at_ms: None, count: 0 };
+        Self {
+            watches: alert.on.iter().map(watch).collect(),
+            remind_ms: i64::try_from(alert.remind.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The messages that are due now: once when something starts or grows, a reminder, once when it is over.
+    pub fn step(&mut self, seen: &Seen, now_ms: i64) -> Vec<String> {
+        self.watches.iter_mut().filter_map(|watch| watch.step(seen, self.remind_ms, now_ms)).collect()
+    }
+}
+
+impl Watch {
+    fn step(&mut self, seen: &Seen, remind_ms: i64, now_ms: i64) -> Option<String> {
+        let (count, text) = self.condition(seen);
+        if count == 0 {
+            self.count = 0;
+            return self.told_at_ms.take().map(|_| format!("over: {}", self.name()));
+        }
+        // a clock that was set back must not silence the reminder
+        let is_due = self.told_at_ms.is_none_or(|at| now_ms < at || now_ms - at >= remind_ms);
+        let is_more = count > self.count;
+        self.count = count;
+        if !is_due && !is_more {
+            return None;
+        }
+        let is_reminder = self.told_at_ms.is_some() && !is_more;
+        self.told_at_ms = Some(now_ms);
+        Some(if is_reminder { format!("still: {text}") } else { text })
+    }
+
+    fn name(&self) -> &'static str {
+        match self.on {
+            AlertOn::Review => "no review is open",
+            AlertOn::Oldest(_) => "no event has been waiting for long",
+            AlertOn::Dead => "no outbox row is given up",
+            AlertOn::Disk => "there is room on the disk, deliveries are accepted",
+        }
+    }
+
+    /// How bad it is (0: not at all), and in words.
+    fn condition(&self, seen: &Seen) -> (i64, String) {
+        match self.on {
+            AlertOn::Review => (
+                seen.reviews_open,
+                format!("{} reviews wait for a person: inboxd reviews list", seen.reviews_open),
+            ),
+            AlertOn::Oldest(age) => {
+                let waiting = seen.oldest_waiting.filter(|waiting| *waiting >= age);
+                let minutes = waiting.unwrap_or_default().as_secs() / 60;
+                (
+                    i64::from(waiting.is_some()),
+                    format!("an event has been waiting for {minutes} minutes: inboxd status"),
+                )
+            }
+            AlertOn::Dead => (
+                seen.outbox_dead,
+                format!("{} outbox rows were given up: inboxd outbox list", seen.outbox_dead),
+            ),
+            AlertOn::Disk => (
+                i64::from(seen.disk_low),
+                "free disk space is below limits.disk_free_min: deliveries are answered 503".to_owned(),
+            ),
+        }
+    }
+}
+
+/// Tells people, with the machine's name in front.
+///
+/// # Errors
+/// What the receiver or the program said; the message is lost then, a reminder follows.
+pub fn send(via: &AlertVia, message: &str) -> io::Result<()> {
+    let text = format!("inboxd on {}: {message}", rustix::system::uname().nodename().to_string_lossy());
+    match via {
+        AlertVia::Url(url) => post(url, &text),
+        AlertVia::Command(program) => {
+            let status =
+                Command::new(program).arg(&text).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+            if status.success() {
+                Ok(())
+            } else {
+                Err(io::Error::other(format!("{}: {status}", program.display())))
+            }
+        }
+    }
+}
+
+fn post(url: &str, text: &str) -> io::Result<()> {
+    let config = ureq::Agent::config_builder()
+        .proxy(None)
+        .max_redirects(0)
+        .timeout_global(Some(SEND_TIME_MAX))
+        .build();
+    let agent: ureq::Agent = config.into();
+    let answer = agent.post(url).content_type("text/plain; charset=utf-8").send(text);
+    answer.map(drop).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alerts(on: &[AlertOn]) -> Alerts {
+        Alerts::new(&Alert {
+            via: AlertVia::Url(String::new()),
+            on: on.to_vec(),
+            remind: Duration::from_secs(100),
+        })
+    }
+
+    fn reviews(reviews_open: i64) -> Seen {
+        Seen { reviews_open, ..Seen::default() }
+    }
+
+    #[test]
+    fn people_are_told_once_reminded_and_told_when_it_is_over() {
+        let mut alerts = alerts(&[AlertOn::Review]);
+        assert!(alerts.step(&reviews(0), 0).is_empty());
+        assert_eq!(alerts.step(&reviews(1), 1_000).len(), 1);
+        assert!(alerts.step(&reviews(1), 2_000).is_empty());
+        assert!(alerts.step(&reviews(1), 101_000)[0].starts_with("still: "));
+        assert!(alerts.step(&reviews(1), 102_000).is_empty());
+        assert!(alerts.step(&reviews(0), 103_000)[0].starts_with("over: "));
+        assert!(alerts.step(&reviews(0), 300_000).is_empty());
+    }
+
+    #[test]
+    fn a_second_review_is_told_at_once_and_a_closed_one_is_not() {
+        let mut alerts = alerts(&[AlertOn::Review]);
+        alerts.step(&reviews(1), 0);
+        assert!(alerts.step(&reviews(2), 1)[0].starts_with("2 reviews"));
+        assert!(alerts.step(&reviews(1), 2).is_empty());
+    }
+
+    #[test]
+    fn an_old_event_is_told_when_it_is_old_enough() {
+        let mut alerts = alerts(&[AlertOn::Oldest(Duration::from_secs(600))]);
+        let waiting = |s| Seen { oldest_waiting: Some(Duration::from_secs(s)), ..Seen::default() };
+        assert!(alerts.step(&waiting(599), 0).is_empty());
+        assert!(alerts.step(&waiting(600), 1)[0].contains("10 minutes"));
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_silence_the_reminder() {
+        let mut alerts = alerts(&[AlertOn::Disk]);
+        let low = Seen { disk_low: true, ..Seen::default() };
+        alerts.step(&low, 10_000_000);
+        assert_eq!(alerts.step(&low, 1_000).len(), 1);
+        assert!(alerts.step(&low, 2_000).is_empty());
+    }
+}

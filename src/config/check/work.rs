@@ -1,0 +1,117 @@
+//! The rules of `[worker]` and `[alert]`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ureq::http::Uri;
+
+use super::{Checker, suggest, url_rule, without_user};
+use crate::config::raw::{RawAlert, RawWorker};
+use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_duration};
+
+/// What `on` is where it is not written.
+const ALERT_ON: [&str; 4] = ["review", "oldest>10m", "dead", "disk"];
+
+impl Checker {
+    pub(super) fn worker(&mut self, raw: &RawWorker, handler_timeout: Duration) -> Worker {
+        let threads = self.count("worker.threads", raw.threads, 2, 64);
+        let max_attempts = self.count("worker.max_attempts", raw.max_attempts, 10, 1_000);
+        let lease = self.duration("worker.lease", raw.lease.as_ref(), Duration::from_secs(120));
+        if lease <= handler_timeout {
+            let (lease, timeout) = (duration_text(lease), duration_text(handler_timeout));
+            let rule = format!(
+                "\"{lease}\": must be longer than limits.handler_timeout ({timeout}), or work is taken away while it runs"
+            );
+            self.problem("worker.lease", rule);
+        }
+        Worker {
+            threads: usize::try_from(threads).unwrap_or(usize::MAX),
+            lease,
+            max_attempts: u32::try_from(max_attempts).unwrap_or(u32::MAX),
+            backoff_cap: self.duration(
+                "worker.backoff_cap",
+                raw.backoff_cap.as_ref(),
+                Duration::from_secs(300),
+            ),
+        }
+    }
+
+    fn count(&mut self, key: &str, typed: Option<u64>, default: u64, max: u64) -> u64 {
+        let count = typed.unwrap_or(default);
+        if !(1..=max).contains(&count) {
+            self.problem(key, format!("{count}: must be from 1 to {max}"));
+        }
+        count
+    }
+
+    pub(super) fn alert(&mut self, raw: &RawAlert) -> Option<Alert> {
+        let via = match (&raw.url, &raw.command) {
+            (Some(url), None) => self.url("alert.url", url).map(AlertVia::Url),
+            (None, Some(command)) => self.command(command),
+            (Some(_), Some(_)) => {
+                self.problem("alert", "has both url and command; write one of them");
+                None
+            }
+            (None, None) => {
+                self.problem(
+                    "alert",
+                    "says nobody whom to tell; write url = \"https://…\" or command = \"/path\"",
+                );
+                None
+            }
+        };
+        let typed = raw.on.clone().unwrap_or_else(|| ALERT_ON.map(str::to_owned).to_vec());
+        let on = typed.iter().filter_map(|typed| self.alert_on(typed)).collect();
+        let remind = self.duration("alert.remind", raw.remind.as_ref(), Duration::from_secs(4 * 3600));
+        Some(Alert { via: via?, on, remind })
+    }
+
+    fn url(&mut self, key: &str, typed: &str) -> Option<String> {
+        let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url));
+        if let Some(rule) = rule {
+            self.problem(
+                key,
+                format!("\"{}\": {rule}; write e.g. \"https://ntfy.sh/topic\"", without_user(typed)),
+            );
+            return None;
+        }
+        Some(typed.to_owned())
+    }
+
+    fn command(&mut self, typed: &str) -> Option<AlertVia> {
+        let path = self.base.join(typed);
+        if !is_executable(&path) {
+            self.problem(
+                "alert.command",
+                format!("\"{typed}\": is not a program that can be run; write its full path"),
+            );
+            return None;
+        }
+        Some(AlertVia::Command(path))
+    }
+
+    fn alert_on(&mut self, typed: &str) -> Option<AlertOn> {
+        match typed.split_once('>') {
+            None if typed == "review" => Some(AlertOn::Review),
+            None if typed == "dead" => Some(AlertOn::Dead),
+            None if typed == "disk" => Some(AlertOn::Disk),
+            Some(("oldest", age)) => match parse_duration(age) {
+                Ok(age) => Some(AlertOn::Oldest(age)),
+                Err(rule) => {
+                    self.problem("alert.on", format!("\"{typed}\": {rule}"));
+                    None
+                }
+            },
+            _ => {
+                let advice = suggest::advice(typed, ALERT_ON);
+                self.problem("alert.on", format!("\"{typed}\": is unknown; {advice}"));
+                None
+            }
+        }
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}

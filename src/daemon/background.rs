@@ -1,0 +1,203 @@
+//! The threads that work on what is stored: workers, retention, alerts.
+//!
+//! Each is a loop around a step function and a wait that a stop ends at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::{StartError, spawn};
+use crate::alerts::{self, Alerts, Seen};
+use crate::clock;
+use crate::config::{Alert, Retention};
+use crate::db;
+use crate::retention::Purge;
+use crate::worker::{Step, Wake, Worker};
+use crate::writer::WriterHandle;
+
+/// From the start to the first purge: a start is busy enough.
+const PURGE_AFTER: Duration = Duration::from_secs(60);
+
+/// Between two purges.
+const PURGE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Between two steps of a purge, for the events that wait.
+const PURGE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Between two looks for something to tell.
+const ALERT_EVERY: Duration = Duration::from_secs(5);
+
+/// Until the store is asked again.
+const STORE_PAUSE: Duration = Duration::from_millis(100);
+
+/// A reader that takes longer keeps the log from being cut.
+const READ_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Tells the threads to end, and wakes those that wait.
+#[derive(Debug, Default)]
+struct Stop {
+    is_set: AtomicBool,
+    bell: Wake,
+}
+
+impl Stop {
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Waits, unless a stop comes first; `false` after a stop.
+    fn pause(&self, time: Duration) -> bool {
+        let seen = self.bell.count();
+        if !self.is_set() {
+            self.bell.wait(seen, time);
+        }
+        !self.is_set()
+    }
+}
+
+/// The running threads.
+#[derive(Debug)]
+pub(super) struct Background {
+    stop: Arc<Stop>,
+    wake: Arc<Wake>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads need beside the worker.
+pub(super) struct Settings {
+    pub(super) worker_threads: usize,
+    pub(super) retention: Retention,
+    pub(super) alert: Option<Alert>,
+    pub(super) database: PathBuf,
+}
+
+impl Background {
+    /// Starts every thread; the first takes over what the process before left.
+    pub(super) fn start(
+        worker: Worker,
+        wake: &Arc<Wake>,
+        writer: &WriterHandle,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let mut background = Self { stop: Arc::default(), wake: Arc::clone(wake), threads: Vec::new() };
+        let worker = Arc::new(worker);
+        for number in 0..settings.worker_threads {
+            let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
+            let work = move || {
+                if number == 0 {
+                    take_over(&worker, &stop);
+                }
+                work(&worker, &wake, &stop);
+            };
+            background.threads.push(spawn(&format!("worker-{number}"), work)?);
+        }
+        let (writer, stop, database) =
+            (writer.clone(), Arc::clone(&background.stop), settings.database.clone());
+        let purging = writer.clone();
+        background
+            .threads
+            .push(spawn("retention", move || purge(&purging, &settings.retention, &database, &stop))?);
+        if let Some(alert) = settings.alert {
+            let (stop, database) = (Arc::clone(&background.stop), settings.database);
+            background.threads.push(spawn("alerts", move || watch(&writer, &alert, &database, &stop))?);
+        }
+        Ok(background)
+    }
+
+    /// Ends every thread when its step is done.
+    pub(super) fn stop(self) {
+        self.stop.is_set.store(true, Ordering::Release);
+        self.stop.bell.ring();
+        self.wake.ring();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                log::error!("a background thread panicked");
+            }
+        }
+    }
+}
+
+/// As soon as the store is ready. Nobody else works on those events before their leases end.
+fn take_over(worker: &Worker, stop: &Stop) {
+    loop {
+        match worker.take_over(clock::now_ms()) {
+            Ok(0) => return,
+            Ok(count) => {
+                return log::info!(
+                    "{count} events were being worked on when the process before ended; they are tried again"
+                );
+            }
+            Err(error) if stop.pause(STORE_PAUSE) => log::debug!("the store is not ready yet: {error}"),
+            Err(_) => return,
+        }
+    }
+}
+
+fn work(worker: &Worker, wake: &Wake, stop: &Stop) {
+    while !stop.is_set() {
+        // counted before looking: what is committed after the look rings once more
+        let seen = wake.count();
+        let now_ms = clock::now_ms();
+        let random = getrandom::u64().unwrap_or(u64::MAX);
+        let lease_id = format!("{now_ms:012x}{random:016x}");
+        if let Step::Idle(time) = worker.step(&lease_id, now_ms, random)
+            && !stop.is_set()
+        {
+            wake.wait(seen, time);
+        }
+    }
+}
+
+fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Path, stop: &Stop) {
+    let mut wait = PURGE_AFTER;
+    while stop.pause(wait) {
+        wait = PURGE_EVERY;
+        let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), false);
+        loop {
+            let step = with_reader(database, |reader| {
+                purge.step(reader, writer, clock::now_ms()).map_err(|e| e.to_string())
+            });
+            match step {
+                Ok(true) if stop.pause(PURGE_PAUSE) => {}
+                Ok(true) => return,
+                Ok(false) => break log::info!("purged {}", purge.summary()),
+                Err(error) => break log::warn!("the purge stopped and goes on later: {error}"),
+            }
+        }
+    }
+}
+
+fn watch(writer: &WriterHandle, alert: &Alert, database: &std::path::Path, stop: &Stop) {
+    let mut alerts = Alerts::new(alert);
+    while stop.pause(ALERT_EVERY) {
+        let now_ms = clock::now_ms();
+        let disk_low = writer.health().is_disk_low();
+        let seen =
+            with_reader(database, |reader| Seen::look(reader, disk_low, now_ms).map_err(|e| e.to_string()));
+        let messages = match seen {
+            Ok(seen) => alerts.step(&seen, now_ms),
+            Err(error) => {
+                log::warn!("cannot look for what people should be told: {error}");
+                continue;
+            }
+        };
+        for message in messages {
+            match alerts::send(&alert.via, &message) {
+                Ok(()) => log::info!("told: {message}"),
+                Err(error) => log::warn!("could not tell ({error}): {message}"),
+            }
+        }
+    }
+}
+
+/// A reader for one step: none is held while a thread waits.
+fn with_reader<T>(
+    database: &std::path::Path,
+    work: impl FnOnce(&Connection) -> Result<T, String>,
+) -> Result<T, String> {
+    work(&db::open_reader(database, READ_TIME_MAX).map_err(|error| error.to_string())?)
+}

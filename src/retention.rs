@@ -1,0 +1,177 @@
+//! Retention: payloads are purged first, keys much later, in small steps between the events.
+//!
+//! A step function: `daemon` runs it by itself, `purge` by hand. A reader finds the rows; the writer changes
+//! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::bookkeeping;
+use crate::inbox::tombstones::{self, Stretch};
+use crate::writer::{WriteError, WriterHandle};
+
+/// Rows looked at in one step.
+const STRETCH_ROWS: u32 = 500;
+
+/// Free pages given back to the file system in one step.
+const VACUUM_PAGES: u32 = 1_000;
+
+/// Where a purge is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Payloads { after_id: i64 },
+    Keys { after_id: i64 },
+    Pages,
+    Done,
+}
+
+/// One purge, from the oldest row to the youngest.
+#[derive(Debug)]
+pub struct Purge {
+    payload_before_ms: i64,
+    key_before_ms: i64,
+    is_dry: bool,
+    phase: Phase,
+    /// Payloads dropped so far (or that would be).
+    pub payloads: i64,
+    /// Keys forgotten so far (or that would be).
+    pub keys: i64,
+}
+
+/// Who changes the rows that a step found.
+pub trait Changes {
+    /// Runs one of the three changes of a purge in a transaction of its own.
+    ///
+    /// # Errors
+    /// When it could not be committed.
+    fn change(&self, change: Change) -> Result<(), WriteError>;
+}
+
+/// A change in one transaction.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Payloads of these rows, a JSON array of ids.
+    DropPayloads(String),
+    /// These rows for good, a JSON array of ids.
+    Forget(String),
+    /// Some free pages.
+    GiveBackPages,
+    /// The note that `status` shows.
+    NoteEnd {
+        /// What was done, for people.
+        summary: String,
+        /// When.
+        now_ms: i64,
+    },
+}
+
+impl Change {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Any SQLite error; nothing was written then.
+    pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<()> {
+        match self {
+            Self::DropPayloads(ids) => tombstones::drop_payloads(tx, ids).map(drop),
+            Self::Forget(ids) => tombstones::forget(tx, ids).map(drop),
+            Self::GiveBackPages => tx.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})")),
+            Self::NoteEnd { summary, now_ms } => {
+                bookkeeping::note(tx, bookkeeping::LAST_PURGE, summary, *now_ms)
+            }
+        }
+    }
+}
+
+impl Changes for WriterHandle {
+    fn change(&self, change: Change) -> Result<(), WriteError> {
+        self.run(move |tx| Ok(change.apply(tx)?))
+    }
+}
+
+impl Purge {
+    /// Payloads older than `payload`, keys older than `key`; with `is_dry` it only counts.
+    pub fn new(payload: Duration, key: Duration, now_ms: i64, is_dry: bool) -> Self {
+        let before =
+            |age: Duration| now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        Self {
+            payload_before_ms: before(payload),
+            key_before_ms: before(key),
+            is_dry,
+            phase: Phase::Payloads { after_id: 0 },
+            payloads: 0,
+            keys: 0,
+        }
+    }
+
+    /// Takes one step; `false` when the purge is done.
+    ///
+    /// # Errors
+    /// Of the reader (as text) or of the writer; the step can be taken again.
+    pub fn step(
+        &mut self,
+        reader: &Connection,
+        changes: &impl Changes,
+        now_ms: i64,
+    ) -> Result<bool, WriteError> {
+        let unavailable = |error: rusqlite::Error| WriteError::Unavailable(error.to_string());
+        match self.phase {
+            Phase::Payloads { after_id } => {
+                let found =
+                    tombstones::with_old_payload(reader, after_id, STRETCH_ROWS, self.payload_before_ms);
+                let found = found.map_err(unavailable)?;
+                self.apply(changes, &found, Change::DropPayloads)?;
+                self.payloads += found.count;
+                self.phase = match found.last_id {
+                    Some(after_id) => Phase::Payloads { after_id },
+                    None => Phase::Keys { after_id: 0 },
+                };
+            }
+            Phase::Keys { after_id } => {
+                let found = tombstones::with_old_key(reader, after_id, STRETCH_ROWS, self.key_before_ms);
+                let found = found.map_err(unavailable)?;
+                self.apply(changes, &found, Change::Forget)?;
+                self.keys += found.count;
+                self.phase = match found.last_id {
+                    Some(after_id) => Phase::Keys { after_id },
+                    None => Phase::Pages,
+                };
+            }
+            Phase::Pages => {
+                let free: i64 = reader
+                    .pragma_query_value(None, "freelist_count", |row| row.get(0))
+                    .map_err(unavailable)?;
+                if free > 0 && !self.is_dry {
+                    changes.change(Change::GiveBackPages)?;
+                } else {
+                    self.phase = Phase::Done;
+                }
+            }
+            Phase::Done => {}
+        }
+        if self.phase != Phase::Done {
+            return Ok(true);
+        }
+        if !self.is_dry {
+            changes.change(Change::NoteEnd { summary: self.summary(), now_ms })?;
+        }
+        Ok(false)
+    }
+
+    /// What was done, or would be.
+    pub fn summary(&self) -> String {
+        format!("{} payloads and {} keys", self.payloads, self.keys)
+    }
+
+    fn apply(
+        &self,
+        changes: &impl Changes,
+        found: &Stretch,
+        change: impl FnOnce(String) -> Change,
+    ) -> Result<(), WriteError> {
+        if found.count == 0 || self.is_dry {
+            return Ok(());
+        }
+        changes.change(change(found.ids.clone()))
+    }
+}
