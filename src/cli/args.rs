@@ -44,6 +44,18 @@ pub(crate) enum Verb {
     /// Look at received events
     #[command(subcommand)]
     Events(EventsVerb),
+    /// Put events that wait for a person, or for their next attempt, back to work now
+    Retry(RetryArgs),
+    /// Look at what waits for a person
+    #[command(subcommand)]
+    Reviews(ReviewsVerb),
+    /// Close a review with a note of what was decided
+    Resolve(ResolveArgs),
+    /// Purge what is older than [retention] says, now
+    Purge(PurgeArgs),
+    /// Try out how people are told
+    #[command(subcommand)]
+    Alert(AlertVerb),
     /// Run a read-only SQL query on the database
     Query(QueryArgs),
     /// Print shell completions
@@ -223,6 +235,65 @@ pub(crate) struct Filters {
     /// At most so many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+}
+
+/// `retry`
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The providers' event ids; without any, the filters choose
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) event_ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Do it; without this, events chosen by filters are only counted
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `reviews …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReviewsVerb {
+    /// List open reviews, oldest first
+    List(ReviewsListArgs),
+}
+
+/// `reviews list`
+#[derive(Debug, Args)]
+pub(crate) struct ReviewsListArgs {
+    /// Those that are closed as well
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `resolve`
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    /// The number that `reviews list` shows
+    pub(crate) review_id: i64,
+    /// What was decided, for those who come after
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: String,
+}
+
+/// `purge`
+#[derive(Debug, Args)]
+pub(crate) struct PurgeArgs {
+    /// Only count
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `alert …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertVerb {
+    /// Send a test message the way [alert] says
+    Test,
 }
 
 /// `query`

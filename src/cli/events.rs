@@ -2,12 +2,14 @@
 
 use std::io::Write as _;
 
+use inboxd::inbox::queue::{self, Attempt};
 use inboxd::inbox::{self, Event, Filter};
 use inboxd::{clock, reviews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{EventArgs, EventsListArgs, EventsVerb, Filters};
+use super::reviews as reviews_verb;
 use super::store::{self, parse_time, read_failed, table, time};
 use super::{Context, Exit, Failure, put, say};
 
@@ -52,7 +54,8 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn filter(filters: &Filters) -> Result<Filter, Failure> {
+/// The filters as the inbox understands them.
+pub(crate) fn filter(filters: &Filters) -> Result<Filter, Failure> {
     let now_ms = clock::now_ms();
     let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
     Ok(Filter {
@@ -71,25 +74,28 @@ fn show(args: &EventArgs, context: &Context) -> Result<(), Failure> {
     let event = find(&conn, args)?;
     let reviews = reviews::about(&conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
     let mut json = to_json(&event);
-    json["reviews"] = reviews
-        .iter()
-        .map(|review| {
-            json!({
-                "id": review.id, "kind": review.kind, "reason": review.reason,
-                "opened_at_ms": review.opened_at_ms, "resolved_at_ms": review.resolved_at_ms, "note": review.note,
-            })
-        })
-        .collect();
+    let attempts = queue::attempts(&conn, event.id).map_err(read_failed)?;
+    json["reviews"] = reviews.iter().map(reviews_verb::to_json).collect();
+    json["history"] = attempts.iter().map(attempt_json).collect();
     if args.json {
         return put(&format!("{json}\n"));
     }
     let Value::Object(fields) = json else { return Ok(()) };
     let rows: Vec<_> = fields
         .iter()
-        .filter(|(name, value)| !value.is_null() && *name != "reviews")
+        .filter(|(name, value)| !value.is_null() && !matches!(name.as_str(), "reviews" | "history"))
         .map(|(name, value)| vec![name.clone(), in_words(name, value)])
         .collect();
     let mut text = table(&["FIELD", "VALUE"], &rows);
+    for attempt in &attempts {
+        let result = attempt.result.as_deref().unwrap_or("runs, or died with its process");
+        let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        text.push_str(&format!(
+            "attempt {} {} {result}{error}\n",
+            attempt.number,
+            time(attempt.started_at_ms)
+        ));
+    }
     for review in &reviews {
         let end =
             review.resolved_at_ms.map_or_else(|| "open".to_owned(), |at| format!("closed {}", time(at)));
@@ -118,25 +124,17 @@ fn body(args: &EventArgs, context: &Context) -> Result<(), Failure> {
 }
 
 fn find(conn: &Connection, args: &EventArgs) -> Result<Event, Failure> {
-    let mut found = inbox::find(conn, &args.event_id, args.endpoint.as_deref()).map_err(read_failed)?;
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => Err(Failure::new(
-            Exit::NotFound,
-            format!("there is no event {}; `inboxd events list` shows what there is", args.event_id),
-        )),
-        _ => {
-            let names: Vec<_> = found.iter().map(|event| event.endpoint.as_str()).collect();
-            Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "{} was received by {}; say which with --endpoint",
-                    args.event_id,
-                    names.join(" and ")
-                ),
-            ))
-        }
-    }
+    store::find_event(conn, &args.event_id, args.endpoint.as_deref())
+}
+
+fn attempt_json(attempt: &Attempt) -> Value {
+    json!({
+        "number": attempt.number,
+        "started_at_ms": attempt.started_at_ms,
+        "ended_at_ms": attempt.ended_at_ms,
+        "result": attempt.result,
+        "error": attempt.error,
+    })
 }
 
 /// One event as `--json` prints it. New fields may be added; ignore what you do not know.

@@ -19,6 +19,10 @@ mod demo;
 mod verify;
 mod status;
 mod events;
+mod retry;
+mod reviews;
+mod purge;
+mod alert;
 mod query;
 mod store;
 mod completions;
@@ -56,6 +60,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Verify(args) => verify::run(&args),
         Verb::Status(args) => status::run(&args, &context),
         Verb::Events(verb) => events::run(&verb, &context),
+        Verb::Retry(args) => retry::run(&args, &context),
+        Verb::Reviews(verb) => reviews::run(&verb, &context),
+        Verb::Resolve(args) => reviews::resolve(&args, &context),
+        Verb::Purge(args) => purge::run(&args, &context),
+        Verb::Alert(verb) => alert::run(&verb, &context),
         Verb::Query(args) => query::run(&args, &context),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man => man::run(),

@@ -1,6 +1,8 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
-use inboxd::{clock, inbox, outbox, reviews};
+use inboxd::inbox::recent::{self, Gap, OfType, Took};
+use inboxd::{bookkeeping, clock, inbox, outbox, reviews};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
@@ -12,23 +14,38 @@ struct Status {
     inbox: inbox::Summary,
     reviews_open: i64,
     outbox: Vec<(String, i64)>,
+    last_purge: Option<(String, i64)>,
+    last_hour: Vec<OfType>,
+    took: Option<Took>,
+    gaps: Vec<Gap>,
     now_ms: i64,
 }
 
 /// Prints the state of the instance, running or not.
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<(), Failure> {
     let (instance, conn) = store::open(context)?;
-    let status = Status {
-        database: instance.database.display().to_string(),
-        inbox: inbox::summary(&conn).map_err(read_failed)?,
-        reviews_open: reviews::open_count(&conn).map_err(read_failed)?,
-        outbox: outbox::undelivered(&conn).map_err(read_failed)?,
-        now_ms: clock::now_ms(),
-    };
+    let status = Status::read(instance.database.display().to_string(), &conn).map_err(read_failed)?;
     if args.json { put(&format!("{}\n", status.to_json())) } else { put(&status.to_text()) }
 }
 
 impl Status {
+    fn read(database: String, conn: &Connection) -> rusqlite::Result<Self> {
+        let now_ms = clock::now_ms();
+        let hour_ago_ms = now_ms - 3_600_000;
+        let last_start = bookkeeping::recall(conn, bookkeeping::LAST_START)?;
+        Ok(Self {
+            database,
+            inbox: inbox::summary(conn)?,
+            reviews_open: reviews::open_count(conn)?,
+            outbox: outbox::undelivered(conn)?,
+            last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
+            last_hour: recent::by_type(conn, hour_ago_ms)?,
+            took: recent::took(conn, hour_ago_ms)?,
+            gaps: last_start.map_or(Ok(Vec::new()), |(_, at_ms)| recent::gaps(conn, at_ms))?,
+            now_ms,
+        })
+    }
+
     fn count(&self, state: &str) -> i64 {
         self.inbox.by_state.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count)
     }
@@ -47,6 +64,10 @@ impl Status {
             "pending": self.count("pending") + self.count("processing"),
             "oldest_unprocessed_age_s": self.oldest_unprocessed_age_s(),
             "reviews_open": self.reviews_open,
+            "last_purge": self.last_purge.as_ref().map(|(what, at_ms)| json!({ "purged": what, "at_ms": at_ms })),
+            "last_hour": self.last_hour.iter().map(type_json).collect::<Value>(),
+            "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
+            "gaps": self.gaps.iter().map(|gap| json!({ "endpoint": gap.endpoint, "from_ms": gap.from_ms, "to_ms": gap.to_ms })).collect::<Value>(),
             "endpoints": self.inbox.endpoints.iter().map(endpoint).collect::<Value>(),
             "outbox_undelivered": self.outbox.iter().map(|(name, rows)| json!({ "destination": name, "rows": rows })).collect::<Value>(),
         })
@@ -65,6 +86,9 @@ impl Status {
         if let Some(age_s) = self.oldest_unprocessed_age_s() {
             text.push_str(&format!("oldest of those that wait: {age_s} s\n"));
         }
+        if let Some((what, at_ms)) = &self.last_purge {
+            text.push_str(&format!("last purge    {} ({what})\n", time(*at_ms)));
+        }
         if !self.inbox.endpoints.is_empty() {
             let row = |(name, events, duplicates, last_ms): &(String, i64, i64, i64)| {
                 vec![name.clone(), events.to_string(), duplicates.to_string(), time(*last_ms)]
@@ -72,6 +96,28 @@ impl Status {
             let rows: Vec<_> = self.inbox.endpoints.iter().map(row).collect();
             text.push('\n');
             text.push_str(&table(&["ENDPOINT", "EVENTS", "DUPLICATES", "LATEST"], &rows));
+        }
+        for gap in &self.gaps {
+            let to = gap.to_ms.map_or_else(|| "now".to_owned(), time);
+            text.push_str(&format!(
+                "{} received nothing from {} to {to}, around the latest start: ask the provider what it sent\n",
+                gap.endpoint,
+                time(gap.from_ms)
+            ));
+        }
+        if !self.last_hour.is_empty() {
+            let row = |of: &OfType| {
+                vec![of.event_type.clone(), of.events.to_string(), of.duplicates.to_string(), of.rate()]
+            };
+            let rows: Vec<_> = self.last_hour.iter().map(row).collect();
+            text.push('\n');
+            text.push_str(&table(&["LAST HOUR", "EVENTS", "DUPLICATES", "RATE"], &rows));
+        }
+        if let Some(took) = self.took {
+            text.push_str(&format!(
+                "from receipt to done: half within {} ms, 95 of 100 within {} ms, all within {} ms\n",
+                took.p50_ms, took.p95_ms, took.max_ms
+            ));
         }
         if !self.outbox.is_empty() {
             let rows: Vec<_> =
@@ -81,4 +127,8 @@ impl Status {
         }
         text
     }
+}
+
+fn type_json(of: &OfType) -> Value {
+    json!({ "event_type": of.event_type, "events": of.events, "duplicates": of.duplicates })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use inboxd::config::{Instance, parse_duration};
 use inboxd::db::{self, OpenError};
+use inboxd::inbox::{self, Event};
 use jiff::Timestamp;
 use rusqlite::Connection;
 
@@ -31,6 +32,52 @@ pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure>
             Err(Failure::new(Exit::Failed, format!("{error}; run this as the user that owns {database}")))
         }
     }
+}
+
+/// Opens the instance's database for an act that changes it.
+pub(crate) fn open_to_write(context: &Context) -> Result<(Instance, Connection), Failure> {
+    // the same answers for a missing, damaged or foreign file
+    drop(open(context)?);
+    let instance = Instance::load(context.config_file())?;
+    let conn = db::open_operator(&instance.database).map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            format!("{error}; run this as the user that owns {}", instance.database.display()),
+        )
+    })?;
+    Ok((instance, conn))
+}
+
+/// The one event with this id; `endpoint` tells apart those of several endpoints.
+pub(crate) fn find_event(
+    conn: &Connection,
+    event_id: &str,
+    endpoint: Option<&str>,
+) -> Result<Event, Failure> {
+    let mut found = inbox::find(conn, event_id, endpoint).map_err(read_failed)?;
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(Failure::new(
+            Exit::NotFound,
+            format!("there is no event {event_id}; `inboxd events list` shows what there is"),
+        )),
+        _ => {
+            let names: Vec<_> = found.iter().map(|event| event.endpoint.as_str()).collect();
+            Err(Failure::new(
+                Exit::Usage,
+                format!("{event_id} was received by {}; say which with --endpoint", names.join(" and ")),
+            ))
+        }
+    }
+}
+
+/// SQLite's word on a change that was not made.
+pub(crate) fn write_failed(error: rusqlite::Error) -> Failure {
+    if db::is_busy_error(&error) {
+        return Failure::new(Exit::Busy, "the database is busy; nothing was changed, try again")
+            .because(error);
+    }
+    Failure::new(Exit::Failed, "nothing was changed").because(error)
 }
 
 /// SQLite's word on a read that failed.

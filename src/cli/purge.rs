@@ -1,0 +1,63 @@
+//! `purge`: retention by hand, beside a daemon that may be running.
+
+use std::time::{Duration, Instant};
+
+use inboxd::config::MissingSecrets;
+use inboxd::retention::{Change, Changes, Purge};
+use inboxd::writer::WriteError;
+use inboxd::{clock, db};
+use rusqlite::Connection;
+
+use super::args::PurgeArgs;
+use super::store;
+use super::{Context, Exit, Failure, put, say};
+
+/// Between two steps at least.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// Small transactions of its own, between those of the daemon.
+struct Operator(Connection);
+
+impl Changes for Operator {
+    fn change(&self, change: Change) -> Result<(), WriteError> {
+        let apply = || {
+            let tx = db::begin_immediate(&self.0)?;
+            change.apply(&tx)?;
+            tx.commit()
+        };
+        apply().map_err(|error: rusqlite::Error| WriteError::Unavailable(error.to_string()))
+    }
+}
+
+/// Purges what is older than `[retention]` says, or counts it.
+pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
+    let retention = context.load(MissingSecrets::Report)?.retention;
+    let (_, reader) = store::open(context)?;
+    let (_, conn) = store::open_to_write(context)?;
+    let operator = Operator(conn);
+    let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), args.dry_run);
+    let mut steps = 0u64;
+    let mut told = String::new();
+    loop {
+        let began = Instant::now();
+        let goes_on = purge.step(&reader, &operator, clock::now_ms()).map_err(|error| {
+            Failure::new(Exit::Busy, format!("the purge stopped after {}; run it again", purge.summary()))
+                .because(error)
+        })?;
+        if !goes_on {
+            break;
+        }
+        steps += 1;
+        // as long as it took: the daemon's events come first
+        if !args.dry_run {
+            std::thread::sleep(began.elapsed().max(PAUSE_MIN));
+        }
+        if steps.is_multiple_of(1_000) && purge.summary() != told {
+            told = purge.summary();
+            say(&format!("so far {told}"));
+        }
+    }
+    let verb = if args.dry_run { "would purge" } else { "purged" };
+    put(&format!("{verb} {}\n", purge.summary()))?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! `retry`: puts events back to work. The attempts so far are excused and stay in the history.
+
+use inboxd::inbox::{self, Event, Filter, queue};
+use inboxd::{clock, db};
+use rusqlite::Connection;
+
+use super::args::RetryArgs;
+use super::events::filter;
+use super::store::{self, read_failed, write_failed};
+use super::{Context, Exit, Failure, put};
+
+/// Events named by id are retried at once; those chosen by filters need `--yes`.
+pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
+    let filter = filter(&args.filters)?;
+    let (_, conn) = store::open_to_write(context)?;
+    if args.event_ids.is_empty() {
+        return retry_matching(&conn, args, filter);
+    }
+    for event_id in &args.event_ids {
+        retry(&conn, &store::find_event(&conn, event_id, args.filters.endpoint.as_deref())?)?;
+    }
+    Ok(())
+}
+
+fn retry_matching(conn: &Connection, args: &RetryArgs, filter: Filter) -> Result<(), Failure> {
+    if is_empty(&filter) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "name events by their ids, or choose them, e.g. --state quarantined",
+        ));
+    }
+    let events = inbox::list(conn, &filter, args.filters.limit).map_err(read_failed)?;
+    let (waiting, settled): (Vec<_>, Vec<_>) =
+        events.iter().partition(|event| matches!(event.state.as_str(), "pending" | "quarantined"));
+    if !args.yes {
+        let count = waiting.len();
+        let rest = if settled.is_empty() {
+            String::new()
+        } else {
+            format!(" ({} more need no work)", settled.len())
+        };
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("would retry {count} events{rest}; add --yes to do it"),
+        ));
+    }
+    waiting.into_iter().try_for_each(|event| retry(conn, event))
+}
+
+fn is_empty(filter: &Filter) -> bool {
+    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
+    [endpoint, event_type, object_id, state, error].into_iter().all(Option::is_none)
+        && since_ms.is_none()
+        && until_ms.is_none()
+}
+
+fn retry(conn: &Connection, event: &Event) -> Result<(), Failure> {
+    let tx = db::begin_immediate(conn).map_err(write_failed)?;
+    let is_requeued = queue::requeue(&tx, event.id, clock::now_ms()).map_err(write_failed)?;
+    tx.commit().map_err(write_failed)?;
+    let what = match (is_requeued, event.state.as_str()) {
+        (true, _) => "is tried again",
+        (false, "processing") => "is being worked on; nothing was changed",
+        (false, _) => "was processed before; nothing was changed",
+    };
+    put(&format!("{} on {} {what}\n", event.event_id, event.endpoint))
+}

@@ -1,0 +1,75 @@
+//! `reviews` and `resolve`: what waits for a person, and what the person decided.
+
+use inboxd::reviews::{self, Review};
+use inboxd::{clock, db};
+use serde_json::{Value, json};
+
+use super::args::{ResolveArgs, ReviewsListArgs, ReviewsVerb};
+use super::store::{self, read_failed, table, time, write_failed};
+use super::{Context, Exit, Failure, put, say};
+
+/// `reviews list`
+pub(crate) fn run(verb: &ReviewsVerb, context: &Context) -> Result<(), Failure> {
+    match verb {
+        ReviewsVerb::List(args) => list(args, context),
+    }
+}
+
+fn list(args: &ReviewsListArgs, context: &Context) -> Result<(), Failure> {
+    let (_, conn) = store::open(context)?;
+    let found = reviews::list(&conn, args.all, args.limit).map_err(read_failed)?;
+    if args.json {
+        return put(&found.iter().map(|review| format!("{}\n", to_json(review))).collect::<String>());
+    }
+    if found.is_empty() {
+        say("nothing waits for a person");
+        return Ok(());
+    }
+    let row = |review: &Review| {
+        let end = review.resolved_at_ms.map_or_else(|| "open".to_owned(), time);
+        vec![
+            review.id.to_string(),
+            time(review.opened_at_ms),
+            review.kind.clone(),
+            review.subject.clone(),
+            review.reason.clone(),
+            end,
+        ]
+    };
+    let rows: Vec<_> = found.iter().map(row).collect();
+    put(&table(&["REVIEW", "OPENED", "KIND", "ABOUT", "REASON", "CLOSED"], &rows))
+}
+
+/// One review as `--json` prints it.
+pub(crate) fn to_json(review: &Review) -> Value {
+    json!({
+        "id": review.id,
+        "kind": review.kind,
+        "subject": review.subject,
+        "reason": review.reason,
+        "endpoint": review.endpoint,
+        "event_id": review.event_id,
+        "opened_at_ms": review.opened_at_ms,
+        "resolved_at_ms": review.resolved_at_ms,
+        "note": review.note,
+    })
+}
+
+/// `resolve`: closes one review. It changes neither the event nor the books.
+pub(crate) fn resolve(args: &ResolveArgs, context: &Context) -> Result<(), Failure> {
+    let note = args.note.trim();
+    if note.is_empty() {
+        return Err(Failure::new(Exit::Usage, "--note is empty; say what was decided"));
+    }
+    let (_, conn) = store::open_to_write(context)?;
+    let tx = db::begin_immediate(&conn).map_err(write_failed)?;
+    let closed = reviews::resolve(&tx, args.review_id, note, clock::now_ms()).map_err(write_failed)?;
+    tx.commit().map_err(write_failed)?;
+    if closed {
+        return put(&format!("review {} is closed\n", args.review_id));
+    }
+    Err(Failure::new(
+        Exit::NotFound,
+        format!("there is no open review {}; `inboxd reviews list` shows what there is", args.review_id),
+    ))
+}
