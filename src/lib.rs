@@ -12,7 +12,13 @@ pub mod handlers;
 pub mod inbox;
 pub mod ledger;
 pub mod invoices;
+pub mod orders;
 pub mod outbox;
 pub mod reviews;
 pub mod db;
 pub mod clock;
+
+/// For programs with handlers of their own: their transaction is of this version's type.
+pub use rusqlite;
+/// As above, for the body of an event.
+pub use serde_json;

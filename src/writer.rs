@@ -66,7 +66,7 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sql(error) if is_interrupted(error) => {
-                f.write_str("ran longer than limits.handler_timeout and was interrupted")
+                write!(f, "ran longer than limits.handler_timeout and was interrupted ({error})")
             }
             Self::Sql(error) => write!(f, "{error}"),
             Self::Failed(reason) => f.write_str(reason),
