@@ -106,11 +106,11 @@ fn existing(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
 fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqlite::Result<Option<String>> {
     match version {
         None => {
-            for Object { kind, name, .. } in objects(true)? {
+            for Object { name, .. } in objects(true)? {
                 let taken: Option<String> = conn.query_row(TAKEN, [&name], |row| row.get(0)).optional()?;
                 if let Some(taken) = taken {
                     return Ok(Some(format!(
-                        "the application has a {taken} of the name {name}, which inboxd needs for a {kind} of its own; \
+                        "the application's {taken} {name} has a name that inboxd needs for a table, index or trigger of its own; \
                          rename it, or give inboxd a file of its own with data_dir"
                     )));
                 }
