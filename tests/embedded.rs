@@ -11,8 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use support::{Daemon, Ran, event, folder, inboxd};
@@ -221,21 +222,17 @@ while not stop.is_set():
 print(written, failed, sorted(errors), flush=True)
 "#;
 
-struct Application {
+struct Python {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Application {
+impl Python {
     /// `None` where there is no Python.
     fn start(path: &Path) -> Option<Self> {
-        let child = Command::new("python3")
-            .args(["-c", APPLICATION])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut child = child.ok()?;
+        let mut command = Command::new("python3");
+        command.args(["-c", APPLICATION]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
         Some(Self { child, lines })
@@ -254,14 +251,52 @@ impl Application {
 #[test]
 fn an_application_that_writes_all_the_time_and_2000_events_lose_nothing_and_lock_nobody_out() {
     let dir = folder(CONFIG, SHOP);
-    let Some(application) = Application::start(&dir.path().join("app.db")) else {
+    let Some(application) = Python::start(&dir.path().join("app.db")) else {
         eprintln!("there is no python3: not tried with an application in another language");
         return;
     };
     let daemon = Daemon::in_dir(Arc::new(dir));
+    deliver_2000(&daemon);
+    let (written, failures) = application.stop();
+    assert_eq!(failures, "0 []", "the application was locked out");
+    assert_nothing_is_lost(&daemon, written);
+    assert_eq!(number(&app(&daemon), "PRAGMA user_version"), 77);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// The same where the application's SQLite is as new as inboxd's, and its file is in WAL mode already.
+#[test]
+fn an_application_in_rust_and_2000_events_lose_nothing_and_lock_nobody_out() {
+    let dir = folder(CONFIG, SHOP);
+    let path = application(dir.path());
+    let conn = support::open(&path);
+    conn.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE clicks (id INTEGER PRIMARY KEY, n INTEGER)")
+        .unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&is_over);
+    let writer = thread::spawn(move || {
+        let (begun, mut written) = (Instant::now(), 0);
+        while !stop.load(Ordering::Acquire) {
+            let one =
+                "BEGIN IMMEDIATE; INSERT INTO clicks (n) SELECT coalesce(max(n), 0) + 1 FROM clicks; COMMIT";
+            conn.execute_batch(one).expect("not locked out");
+            written += 1;
+            thread::sleep(
+                (begun + Duration::from_millis(5) * written).saturating_duration_since(Instant::now()),
+            );
+        }
+        i64::from(written)
+    });
+    let daemon = Daemon::in_dir(Arc::new(dir));
+    deliver_2000(&daemon);
+    is_over.store(true, Ordering::Release);
+    assert_nothing_is_lost(&daemon, writer.join().unwrap());
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+fn deliver_2000(daemon: &Daemon) {
     thread::scope(|scope| {
         for sender in 0..8 {
-            let daemon = &daemon;
             scope.spawn(move || {
                 let mut client = daemon.client();
                 for n in 0..250 {
@@ -276,17 +311,16 @@ fn an_application_that_writes_all_the_time_and_2000_events_lose_nothing_and_lock
             });
         }
     });
-    let (written, failures) = application.stop();
-    assert_eq!(failures, "0 []", "the application was locked out");
+}
+
+fn assert_nothing_is_lost(daemon: &Daemon, written: i64) {
     assert!(!daemon.log().contains("locked"), "{}", daemon.log());
-    let conn = app(&daemon);
+    let conn = app(daemon);
     assert_eq!(number(&conn, "SELECT cents FROM customers"), 2000);
     assert_eq!(number(&conn, "SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), 2000);
     assert_eq!(number(&conn, "SELECT count(*) FROM outbox"), 2000);
     assert!(written >= 200, "{written}");
     assert_eq!(number(&conn, "SELECT max(n) FROM clicks"), written);
     assert_eq!(number(&conn, "SELECT count(*) FROM clicks"), written);
-    assert_eq!(number(&conn, "PRAGMA user_version"), 77);
     assert_eq!(text(&conn, "PRAGMA integrity_check"), "ok");
-    assert_eq!(daemon.stop(), Some(0));
 }

@@ -444,6 +444,21 @@ fn check_finds_a_mistake_with_file_line_and_column() {
 }
 
 #[test]
+fn the_folder_in_the_readme_is_accepted_by_check() {
+    let readme = include_str!("../README.md");
+    let mut files = Vec::new();
+    for block in readme.split("```sql\n").skip(1) {
+        let text = block.split("```").next().unwrap();
+        let name = text.strip_prefix("-- ").unwrap().split([':', '\n']).next().unwrap();
+        files.push((name, text));
+    }
+    assert_eq!(files.len(), 2);
+    let dir = folder(CONFIG, &files);
+    let ran = inboxd(dir.path(), &["check"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
 fn check_reports_every_mistake_at_once_and_writes_nothing() {
     let dir = folder(CONFIG, &[("shop/a.sql", "SELCT 1; COMMIT;"), ("shop/b.sql", "SELECT wat")]);
     let ran = inboxd(dir.path(), &["check", "--json"]);
