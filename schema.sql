@@ -91,6 +91,33 @@ CREATE TRIGGER invoices_end_once BEFORE UPDATE OF status ON invoices
 WHEN OLD.status IN ('paid', 'void', 'deleted') AND NEW.status <> OLD.status
 BEGIN SELECT RAISE(ABORT, 'a paid, void or deleted invoice keeps its status'); END;
 
+-- What a shop has sold. The application inserts and updates rows as well; inboxd moves them to 'paid'.
+CREATE TABLE orders (
+  account        TEXT,                            -- the provider's account; NULL: the endpoint's own
+  id             TEXT    NOT NULL,                -- the shop's own name for it
+  status         TEXT    NOT NULL DEFAULT 'awaiting_payment',
+  currency       TEXT    NOT NULL,                -- lower case
+  total          INTEGER NOT NULL,                -- minor units
+  payment_id     TEXT,                            -- the provider's payment; NULL until it is known
+  paid_at_ms     INTEGER,                         -- when it became paid here
+  updated_at_ms  INTEGER,                         -- when inboxd last wrote the row
+  -- 'awaiting_payment' -> 'paid'; what follows is the application's ('shipped', 'cancelled', ...).
+  CHECK (status <> ''),
+  -- What waits for a payment has none; what inboxd marks as paid has a time and a payment.
+  CHECK (paid_at_ms IS NULL OR (status <> 'awaiting_payment' AND payment_id IS NOT NULL)),
+  CHECK (id <> '' AND total >= 0),
+  CHECK (currency <> '' AND currency = lower(currency))
+) STRICT;
+
+-- One row per order; two accounts may use the same numbers.
+CREATE UNIQUE INDEX orders_key ON orders (coalesce(account, ''), id);
+CREATE INDEX orders_payment ON orders (payment_id) WHERE payment_id IS NOT NULL;
+
+-- What was paid is never unpaid, whoever writes.
+CREATE TRIGGER orders_stay_paid BEFORE UPDATE OF status, paid_at_ms ON orders
+WHEN OLD.paid_at_ms IS NOT NULL AND (NEW.paid_at_ms IS NULL OR NEW.status = 'awaiting_payment')
+BEGIN SELECT RAISE(ABORT, 'a paid order stays paid'); END;
+
 -- The books: append-only, one row per money fact, unique by the fact's own key.
 CREATE TABLE ledger_entries (
   id            INTEGER PRIMARY KEY,
@@ -147,13 +174,6 @@ CREATE TABLE outbox (
 
 CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE state IN ('pending', 'sending');
 
--- What inboxd remembers about itself, e.g. when it purged last.
-CREATE TABLE bookkeeping (
-  name           TEXT    PRIMARY KEY,
-  value          TEXT    NOT NULL,
-  updated_at_ms  INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
@@ -171,3 +191,11 @@ CREATE TABLE reviews (
 
 -- One open question per subject and kind, however often it is asked.
 CREATE UNIQUE INDEX reviews_open ON reviews (kind, subject) WHERE resolved_at_ms IS NULL;
+
+-- What inboxd keeps about itself: when it started and purged last. In an application's own file, whose
+-- user_version is the application's, 'schema_version' stands here.
+CREATE TABLE inboxd_meta (
+  key            TEXT    PRIMARY KEY,
+  value          ANY     NOT NULL,
+  updated_at_ms  INTEGER
+) STRICT;

@@ -1,4 +1,4 @@
-//! The table `bookkeeping`: the few things inboxd remembers about itself.
+//! The table `inboxd_meta`: the few things inboxd remembers about itself.
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
@@ -25,9 +25,40 @@ pub fn note(tx: &Transaction<'_>, name: &str, value: &str, now_ms: i64) -> rusql
     Ok(())
 }
 
+/// The version of inboxd's tables in an application's file; `None` where it has none of them.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn schema_version(conn: &Connection) -> rusqlite::Result<Option<i64>> {
+    if conn.prepare(HAS_TABLE)?.exists([])? {
+        conn.query_row(SCHEMA_VERSION, [], |row| row.get(0)).optional()
+    } else {
+        Ok(None)
+    }
+}
+
+/// Notes the version of inboxd's tables.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn note_schema_version(tx: &Transaction<'_>, version: i64) -> rusqlite::Result<()> {
+    tx.execute(NOTE_SCHEMA_VERSION, [version])?;
+    Ok(())
+}
+
 const RECALL: &str = "
-    SELECT value, updated_at_ms FROM main.bookkeeping WHERE name = ?1";
+    SELECT value, updated_at_ms FROM main.inboxd_meta WHERE key = ?1 AND updated_at_ms IS NOT NULL";
 
 const NOTE: &str = "
-    INSERT INTO main.bookkeeping (name, value, updated_at_ms) VALUES (?1, ?2, ?3)
-    ON CONFLICT (name) DO UPDATE SET value = ?2, updated_at_ms = ?3";
+    INSERT INTO main.inboxd_meta (key, value, updated_at_ms) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET value = ?2, updated_at_ms = ?3";
+
+const HAS_TABLE: &str = "
+    SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'inboxd_meta'";
+
+const SCHEMA_VERSION: &str = "
+    SELECT value FROM main.inboxd_meta WHERE key = 'schema_version'";
+
+const NOTE_SCHEMA_VERSION: &str = "
+    INSERT INTO main.inboxd_meta (key, value) VALUES ('schema_version', ?1)
+    ON CONFLICT (key) DO UPDATE SET value = ?1";

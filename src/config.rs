@@ -42,6 +42,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The SQLite file.
     pub database: PathBuf,
+    /// Set where that file is the application's own.
+    pub embedded: Option<Embedded>,
     /// The public base URL, without a final slash; needed by providers that sign the URL.
     pub public_url: Option<String>,
     /// Where connections are accepted.
@@ -60,6 +62,13 @@ pub struct Config {
     pub alert: Option<Alert>,
     /// Things that are allowed but odd, for `check` and the log at start.
     pub warnings: Vec<String>,
+}
+
+/// `database = …` with `[database_options]`: inboxd lives in the application's own file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Embedded {
+    /// Whether inboxd may switch write-ahead logging on.
+    pub allow_wal: bool,
 }
 
 /// `[listen]`
@@ -121,8 +130,8 @@ pub struct Endpoint {
     pub verifier: Verifier,
     /// When the work is done.
     pub mode: Mode,
-    /// Names of handlers, in the order in which they run.
-    pub handlers: Vec<String>,
+    /// In the order in which they run.
+    pub handlers: Vec<HandlerName>,
     /// Destination of the rows that built-in handlers emit.
     pub notify: Option<String>,
     /// Destinations that get the raw event.
@@ -140,6 +149,31 @@ pub struct Endpoint {
     /// The largest body, in bytes.
     pub body_bytes_max: usize,
 }
+
+/// One entry of `handlers`. Shown as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerName {
+    /// A built-in or registered handler.
+    Named(String),
+    /// `sql:DIR`
+    Sql {
+        /// As typed, with the prefix.
+        typed: String,
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+impl fmt::Display for HandlerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) | Self::Sql { typed: name, .. } => f.write_str(name),
+        }
+    }
+}
+
+/// The handlers that every inboxd has.
+pub const BUILT_IN_HANDLERS: [&str; 2] = ["billing", "orders"];
 
 /// When an endpoint's handlers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,8 +339,22 @@ impl Config {
     /// # Errors
     /// Every problem found, each with key, value, rule and what to do.
     pub fn load(named: Option<&Path>, missing: MissingSecrets) -> Result<Self, ConfigError> {
+        Self::load_with(named, missing, BUILT_IN_HANDLERS)
+    }
+
+    /// As [`Config::load`], for a program with handlers of its own: `handlers` are all the names that
+    /// the file may list beside `sql:DIR`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_with<'a>(
+        named: Option<&Path>,
+        missing: MissingSecrets,
+        handlers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, ConfigError> {
+        let handlers = handlers.into_iter().map(str::to_owned).collect();
         match locate(named)? {
-            Some(file) => check::config(document::read(&file)?, &file),
+            Some(file) => check::config(document::read(&file)?, &file, handlers),
             None => development::config(Path::new(""), missing),
         }
     }
@@ -388,6 +436,11 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// Problems found beyond the file: in what it names.
+    pub fn beyond(file: Option<&Path>, problems: Vec<Problem>, warnings: Vec<String>) -> Self {
+        Self { file: file.map(Path::to_owned), problems, warnings }
+    }
+
     fn of_file(file: &Path, message: impl Into<String>) -> Self {
         Self {
             file: Some(file.to_owned()),

@@ -14,21 +14,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::{self, Address, Config};
 use crate::db::{self, DataDirLock, OpenError};
 use crate::front;
-use crate::handlers;
+use crate::handlers::Registry;
 use crate::http::App;
 use crate::inbox;
 use crate::receive::Endpoint;
 use crate::worker::{self, Wake, Worker};
 use crate::writer::{self, Writer};
 
+mod assembly;
 mod background;
 
+pub use assembly::check;
+
+use assembly::{Assembly, Folders};
 use background::Background;
 
 /// How long a stop waits for what is in flight.
@@ -61,6 +65,8 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A handler could not start: in a folder of SQL, say, one line for each mistake.
+    Handlers(String),
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -73,7 +79,7 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: {source}; is another inboxd running? Choose another address under [listen]"
             ),
-            Self::Other(reason) => f.write_str(reason),
+            Self::Handlers(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
 }
@@ -83,7 +89,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Storage(error) => Some(error),
             Self::Listen { source, .. } => Some(source),
-            Self::Other(_) => None,
+            Self::Handlers(_) | Self::Other(_) => None,
         }
     }
 }
@@ -107,6 +113,7 @@ pub enum Ended {
 
 enum Event {
     Signal,
+    Reload,
     WriterEnded(rusqlite::Result<()>),
     HttpFailed(String),
 }
@@ -125,6 +132,7 @@ pub struct Daemon {
     admin: Option<Address>,
     events_stored: i64,
     background: Background,
+    folders: Folders,
     socket: PathBuf,
     _lock: DataDirLock,
 }
@@ -144,8 +152,17 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, &Registry::new())
+    }
+
+    /// As [`Daemon::start`], for a program with handlers of its own.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start_with(config: Config, registry: &Registry) -> Result<Self, StartError> {
         let lock = db::lock_data_dir(&config.data_dir)?;
-        let conn = db::open_writer(&config.database)?;
+        let mut conn = db::open_writer_in(&config.database, assembly::home(&config))?;
+        let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::Sql { path: config.database.clone(), source };
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
         // bound before any thread runs: a port that is taken ends the start, not the daemon
@@ -162,7 +179,8 @@ impl Daemon {
         let ended = sender.clone();
         spawn("writer", move || tell(&ended, Event::WriterEnded(writer.run())))?;
 
-        let endpoints: Vec<_> = config.endpoints.into_iter().map(with_handlers).collect::<Result<_, _>>()?;
+        let with_handlers = |(config, handlers)| Arc::new(Endpoint { config, handlers });
+        let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
         let wake = Arc::new(Wake::default());
         let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
         let background_settings = background::Settings {
@@ -194,6 +212,7 @@ impl Daemon {
             admin,
             events_stored,
             background,
+            folders,
             socket,
             _lock: lock,
         };
@@ -224,6 +243,7 @@ impl Daemon {
     pub fn wait_until_ready(&mut self) -> bool {
         while self.app.is_recovering() {
             match self.events.recv_timeout(READY_TICK) {
+                Ok(Event::Reload) => self.folders.reload(),
                 Ok(event) => {
                     self.ending = Some(event);
                     return false;
@@ -236,11 +256,15 @@ impl Daemon {
     }
 
     /// Waits for a signal or a failure, then stops: no new connections, what is in flight is finished,
-    /// committed and checkpointed.
+    /// committed and checkpointed. SIGHUP has the folders of SQL read again.
     pub fn wait(mut self) -> Ended {
-        let event = self.ending.take().map_or_else(|| self.events.recv(), Ok);
+        let mut event = self.ending.take().map_or_else(|| self.events.recv(), Ok);
+        while let Ok(Event::Reload) = event {
+            self.folders.reload();
+            event = self.events.recv();
+        }
         match event {
-            Ok(Event::Signal) | Err(_) => {
+            Ok(Event::Signal | Event::Reload) | Err(_) => {
                 log::info!("stopping: finishing what is in flight");
                 self.close_fronts(DRAIN_TIME_MAX);
                 self.stop_writer()
@@ -298,7 +322,7 @@ impl Daemon {
         drop((fronts, app));
         let ended = events.iter().find_map(|event| match event {
             Event::WriterEnded(result) => Some(result),
-            Event::Signal | Event::HttpFailed(_) => None,
+            Event::Signal | Event::Reload | Event::HttpFailed(_) => None,
         });
         drop(std::fs::remove_file(socket));
         match ended {
@@ -387,14 +411,6 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
     }
 }
 
-fn with_handlers(config: config::Endpoint) -> Result<Arc<Endpoint>, StartError> {
-    let handler = |name: &String| {
-        handlers::built_in(name).ok_or_else(|| StartError::Other(format!("there is no handler {name}")))
-    };
-    let handlers = config.handlers.iter().map(handler).collect::<Result<_, _>>()?;
-    Ok(Arc::new(Endpoint { config, handlers }))
-}
-
 fn spawn_workers(
     app: &Arc<App>,
     server: &Arc<tiny_http::Server>,
@@ -413,12 +429,12 @@ fn spawn_workers(
 }
 
 fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| StartError::Other(format!("cannot watch for signals: {error}")))?;
     let events = events.clone();
     spawn("signals", move || {
-        for _ in signals.forever() {
-            tell(&events, Event::Signal);
+        for signal in signals.forever() {
+            tell(&events, if signal == SIGHUP { Event::Reload } else { Event::Signal });
         }
     })?;
     Ok(())

@@ -14,6 +14,12 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
+use crate::bookkeeping;
+
+mod embedded;
+
+pub use embedded::objection_to;
+
 /// The version of `schema.sql`, kept in `user_version`.
 pub const SCHEMA_VERSION: i64 = 1;
 
@@ -96,6 +102,24 @@ impl std::error::Error for OpenError {
     }
 }
 
+/// Whose file the database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// inboxd's own, in its data directory.
+    Own,
+    /// The application's: only what an event needs is kept there.
+    Application {
+        /// Whether write-ahead logging may be switched on.
+        allow_wal: bool,
+    },
+}
+
+impl Home {
+    fn is_embedded(self) -> bool {
+        self != Self::Own
+    }
+}
+
 /// The data directory, held against a second daemon until dropped.
 #[derive(Debug)]
 pub struct DataDirLock {
@@ -134,6 +158,67 @@ pub fn create_private_dir(path: &Path) -> Result<(), OpenError> {
         .map_err(|source| OpenError::Io { action: format!("create {}", path.display()), source })
 }
 
+/// Opens the writer's connection where the database lives; see [`open_writer`].
+///
+/// # Errors
+/// See [`OpenError`]; a file that is refused is not changed.
+pub fn open_writer_in(path: &Path, home: Home) -> Result<Connection, OpenError> {
+    let conn = match home {
+        Home::Own => return open_writer(path),
+        Home::Application { allow_wal } => embedded::open(path, allow_wal)?,
+    };
+    compare_schema(&conn, path, home)?;
+    Ok(conn)
+}
+
+/// The names of inboxd's tables, all lower-case.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn own_tables(home: Home) -> rusqlite::Result<Vec<String>> {
+    let objects = embedded::objects(home.is_embedded())?;
+    Ok(objects.into_iter().filter(|object| object.kind == "table").map(|object| object.name).collect())
+}
+
+/// A throw-away copy of the database's schema in memory: what the file has, and inboxd's tables where
+/// it has none.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn scratch(path: &Path, home: Home) -> Result<Connection, OpenError> {
+    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let scratch = Connection::open_in_memory().map_err(sql)?;
+    if path.exists() {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+        wait_for_locks(&mut conn).map_err(sql)?;
+        copy_schema(&conn, &scratch).map_err(|source| damaged(path, source))?;
+    }
+    for object in embedded::objects(home.is_embedded()).map_err(sql)? {
+        // those that came from the file are there already
+        drop(scratch.execute_batch(&object.sql));
+    }
+    match home {
+        Home::Own => harden(&scratch),
+        Home::Application { .. } => distrust(&scratch),
+    }
+    .map_err(sql)?;
+    Ok(scratch)
+}
+
+/// The objects of one database in another. The hidden tables of a virtual table come with it.
+fn copy_schema(from: &Connection, to: &Connection) -> rusqlite::Result<()> {
+    let mut statement = from.prepare(
+        "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY rowid",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        drop(to.execute_batch(&text));
+    }
+    Ok(())
+}
+
 /// Opens the writer's connection, creating the file (0600) and its schema where there is none.
 ///
 /// # Errors
@@ -152,7 +237,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     }
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
-    compare_schema(&conn, path)?;
+    compare_schema(&conn, path, Home::Own)?;
     Ok(conn)
 }
 
@@ -338,7 +423,12 @@ fn refuse_foreign(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
             .map_err(|source| damaged(path, source))
     };
-    let reason = if number("application_id")? != APPLICATION_ID {
+    let embedded = bookkeeping::schema_version(conn).map_err(|source| damaged(path, source))?;
+    let reason = if embedded == Some(SCHEMA_VERSION) {
+        return Ok(());
+    } else if let Some(other) = embedded {
+        format!("inboxd's tables in the file have version {other}, this inboxd knows {SCHEMA_VERSION}")
+    } else if number("application_id")? != APPLICATION_ID {
         "this SQLite file was not made by inboxd; choose another data_dir".to_owned()
     } else {
         match number("user_version")? {
@@ -370,21 +460,32 @@ fn settle(conn: &Connection, path: &Path) -> Result<(), OpenError> {
             ),
         });
     }
-    conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
-    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
-    conn.pragma_update(None, "journal_size_limit", 16 << 20).map_err(sql)?;
-    conn.pragma_update(None, "foreign_keys", true).map_err(sql)?;
-    conn.pragma_update(None, "cell_size_check", true).map_err(sql)?;
+    settle_pragmas(conn).and_then(|()| harden(conn)).map_err(sql)
+}
+
+/// All of them are the connection's, none the file's.
+fn settle_pragmas(conn: &Connection) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.pragma_update(None, "cell_size_check", true)?;
     conn.set_prepared_statement_cache_capacity(128);
-    harden(conn).map_err(sql)
+    Ok(())
 }
 
 /// No trust in what the file's schema says, and no misspelt column that turns into a string.
 fn harden(conn: &Connection) -> rusqlite::Result<()> {
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    distrust(conn)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
+    Ok(())
+}
+
+/// The part that an application's schema does not notice.
+fn distrust(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     Ok(())
 }
 
@@ -412,16 +513,9 @@ fn damaged(path: &Path, source: rusqlite::Error) -> OpenError {
 }
 
 /// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
-fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+fn compare_schema(conn: &Connection, path: &Path, home: Home) -> Result<(), OpenError> {
     let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
-    let wanted = Connection::open_in_memory().map_err(sql)?;
-    wanted.execute_batch(SCHEMA).map_err(sql)?;
-    let mut objects =
-        wanted.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").map_err(sql)?;
-    let mut rows = objects.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let (kind, name, text): (String, String, String) =
-            (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?, row.get(2).map_err(sql)?);
+    for embedded::Object { kind, name, sql: text } in embedded::objects(home.is_embedded()).map_err(sql)? {
         let found = conn.query_row(
             "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
             (&kind, &name, &text),

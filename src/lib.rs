@@ -14,6 +14,7 @@ pub mod retention;
 pub mod inbox;
 pub mod ledger;
 pub mod invoices;
+pub mod orders;
 pub mod outbox;
 pub mod reviews;
 pub mod bookkeeping;
@@ -21,3 +22,8 @@ pub mod alerts;
 pub mod db;
 pub mod clock;
 pub mod retry;
+
+/// For programs with handlers of their own: their transaction is of this version's type.
+pub use rusqlite;
+/// As above, for the body of an event.
+pub use serde_json;

@@ -3,7 +3,8 @@
 //! A row is unique by its operation key, the effect's own name: asking twice for one effect queues it
 //! once. This module never talks to the network.
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 /// A row to queue.
 #[derive(Debug)]
@@ -45,6 +46,43 @@ pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) 
     Ok(inserted == 1)
 }
 
+/// What was asked for under an operation key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queued {
+    /// The destination's name.
+    pub destination: String,
+    /// The body to send.
+    pub payload: Value,
+}
+
+/// The operation with this key.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn find(conn: &Connection, operation_key: &str) -> rusqlite::Result<Option<Queued>> {
+    conn.prepare_cached(FIND)?.query_row([operation_key], queued).optional()
+}
+
+/// The newest row; 0 where there is none.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_id(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached(LAST_ID)?.query_row([], |row| row.get(0))
+}
+
+/// The operations queued after a row, with their keys.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn queued_after(conn: &Connection, id: i64) -> rusqlite::Result<Vec<(String, Queued)>> {
+    conn.prepare_cached(QUEUED_AFTER)?.query_map([id], |row| Ok((row.get(2)?, queued(row)?)))?.collect()
+}
+
+fn queued(row: &Row<'_>) -> rusqlite::Result<Queued> {
+    Ok(Queued { destination: row.get(0)?, payload: row.get(1)? })
+}
+
 /// Rows that wait to be delivered, per destination.
 ///
 /// # Errors
@@ -67,6 +105,15 @@ const ENQUEUE: &str = "
             available_at_ms, created_at_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
     ON CONFLICT (operation_key) DO NOTHING";
+
+const FIND: &str = "
+    SELECT destination, payload FROM main.outbox WHERE operation_key = ?1";
+
+const LAST_ID: &str = "
+    SELECT coalesce(max(id), 0) FROM main.outbox";
+
+const QUEUED_AFTER: &str = "
+    SELECT destination, payload, operation_key FROM main.outbox WHERE id > ?1";
 
 const COUNT_UNDELIVERED: &str = "
     SELECT destination, count(*)

@@ -228,6 +228,7 @@ impl Stored<'_> {
             account: self.event.account(),
             livemode: self.event.livemode(),
             body: self.event.json(),
+            text: std::str::from_utf8(self.event.body()).ok(),
             is_test_send: self.event.is_test_send(),
             notify: self.endpoint.config.notify.as_deref(),
             now_ms: self.now_ms,

@@ -271,6 +271,7 @@ impl Worker {
                 account: claimed.account.as_deref(),
                 livemode: claimed.livemode,
                 body: &body,
+                text: std::str::from_utf8(&claimed.payload).ok(),
                 is_test_send: verify::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
                 notify: endpoint.config.notify.as_deref(),
                 now_ms,

@@ -65,8 +65,8 @@ pub enum JobError {
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sql(_) if self.is_timeout() => {
-                f.write_str("ran longer than limits.handler_timeout and was interrupted")
+            Self::Sql(error) if self.is_timeout() => {
+                write!(f, "ran longer than limits.handler_timeout and was interrupted ({error})")
             }
             Self::Sql(error) => write!(f, "{error}"),
             Self::Failed(reason) => f.write_str(reason),

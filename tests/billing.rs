@@ -1100,6 +1100,7 @@ fn event<'a>(event_type: &'a str, event_id: &'a str, body: &'a Value, notify: Op
         account: None,
         livemode: Some(true),
         body,
+        text: None,
         is_test_send: false,
         notify,
         now_ms: 1_000,

@@ -142,6 +142,9 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         path = "/a?b" => endpoint.a.path & may contain only
         handlers = ["biling"] => endpoint.a.handlers & "biling" & did you mean "billing"?
         handlers = ["billing", "billing"] => endpoint.a.handlers & listed twice
+        handlers = ["sql:"] => endpoint.a.handlers & "sql:" & names no folder
+        handlers = ["sql:absent"] => endpoint.a.handlers & "sql:absent" & cannot be read & name a folder
+        [database_options] ; allow_wal = true => database_options & database = 
         notify = "app" => endpoint.a.notify & "app" & no destination & add [destination.app]
         body_bytes_max = 0 => endpoint.a.body_bytes_max & 0 & from 1 to
         body_bytes_max = "1 meg" => endpoint.a.body_bytes_max & "1 meg" & 64MiB
@@ -337,15 +340,10 @@ fn what_this_version_cannot_do_is_refused_and_not_ignored() {
         forward = ["app"] => endpoint.a.forward & not available in this version
         replay = "flag" => endpoint.a.replay & not available in this version
         proxy_timeout = "8s" => endpoint.a.proxy_timeout & not available in this version
-        handlers = ["orders"] => endpoint.a.handlers & "orders" & not available in this version
-        handlers = ["sql:handlers"] => endpoint.a.handlers & "sql:handlers" & not available in this version
-        [database_options] ; allow_wal = true => database_options & not available in this version
     "#,
     );
     assert_refused(
-        whole_file,
-        r#"
-        database = "app.db" => database & not available in this version
+        whole_file, r#"
     "#,
     );
 }

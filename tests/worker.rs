@@ -465,7 +465,7 @@ fn an_event_that_kills_the_process_waits_for_a_person_while_the_others_are_worke
 #[test]
 fn a_test_send_that_is_worked_on_later_is_still_a_test_send() {
     let dir = tempfile::tempdir().unwrap();
-    let process = Process::on(dir.path(), inboxd::handlers::built_in("billing").unwrap(), settings(3));
+    let process = Process::on(dir.path(), Arc::new(inboxd::handlers::Billing), settings(3));
     let id = "evt_00000000000000";
     assert_eq!(process.deliver(id, "invoice.paid", NOW_MS), Outcome::Accepted);
     assert_eq!(process.deliver(id, "invoice.voided", NOW_MS), Outcome::Accepted);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use inboxd::config::{Address, Config, ConfigError, Endpoint, MissingSecrets, Problem};
+use inboxd::daemon;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
@@ -10,7 +11,7 @@ use super::{Context, Failure, put, say};
 
 /// Exit 0, or 3 with every problem on stderr. Reads secrets, makes none, writes nothing.
 pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
-    let config = match Config::load(context.config_file(), MissingSecrets::Report) {
+    let config = match load(context) {
         Ok(config) => config,
         Err(error) => {
             if args.json {
@@ -29,6 +30,17 @@ pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
         return put(&config.to_toml());
     }
     put(&summary(&config))
+}
+
+/// The configuration, and what it names: the application's database, folders of SQL.
+fn load(context: &Context) -> Result<Config, ConfigError> {
+    let mut config = Config::load(context.config_file(), MissingSecrets::Report)?;
+    let (problems, warnings) = daemon::check(&config);
+    config.warnings.extend(warnings);
+    if problems.is_empty() {
+        return Ok(config);
+    }
+    Err(ConfigError::beyond(config.file.as_deref(), problems, config.warnings))
 }
 
 fn approval(config: &Config) -> Value {
@@ -91,7 +103,7 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
     };
     let handlers = match endpoint.handlers.as_slice() {
         [] => "none: events are stored and ignored".to_owned(),
-        names => names.join(", "),
+        names => names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
     push(text, "url", &format!("{base}{}", endpoint.path));
     push(text, "provider", &endpoint.provider);

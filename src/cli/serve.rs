@@ -41,6 +41,7 @@ fn refused(error: StartError) -> Failure {
         StartError::Storage(OpenError::Refused { .. }) => Exit::Refused,
         StartError::Storage(OpenError::Damaged { .. }) => Exit::Unverified,
         StartError::Storage(OpenError::Sql { .. }) => Exit::Temporary,
+        StartError::Handlers(_) => Exit::Config,
         StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Exit::Busy,
         StartError::Storage(OpenError::Io { .. }) | StartError::Listen { .. } | StartError::Other(_) => {
             Exit::Failed

@@ -13,11 +13,12 @@ use ureq::http::Uri;
 use super::document::Document;
 use super::raw::{RawConfig, RawDuration, RawLimits, RawListen, RawRetention, RawSize};
 use super::{
-    Address, Config, ConfigError, Instance, Limits, Listen, Problem, Retention, duration_text,
-    parse_duration, parse_size, secrets, suggest,
+    Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, Problem, Retention,
+    duration_text, parse_duration, parse_size, secrets, suggest,
 };
 use crate::verify::Secret;
 
+mod database;
 mod destination;
 mod endpoint;
 mod work;
@@ -31,22 +32,22 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
 
 /// The checked configuration of a file.
-pub(super) fn config(document: Document, file: &Path) -> Result<Config, ConfigError> {
-    finish(Checker::of_document(&document, file), document.raw, Some(file))
+pub(super) fn config(document: Document, file: &Path, handlers: Vec<String>) -> Result<Config, ConfigError> {
+    let checker = Checker { handlers, ..Checker::of_document(&document, file) };
+    finish(checker, document.raw, Some(file))
 }
 
 /// The part that reading stored data needs.
 pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, ConfigError> {
     let mut checker = Checker::of_document(&document, file);
-    let data_dir = checker.data_dir(document.raw.data_dir.as_deref());
-    checker.absent_from_this_version("database", document.raw.database.is_some());
+    let place = checker.place(&document.raw);
     let listen = checker.listen(&document.raw.listen);
     let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
     checker.verdict(Some(file))?;
     Ok(Instance {
         file: Some(file.to_owned()),
-        database: data_dir.join(DATABASE),
-        data_dir,
+        database: place.database,
+        data_dir: place.data_dir,
         listen,
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
     })
@@ -59,9 +60,8 @@ pub(super) fn finish(
     file: Option<&Path>,
 ) -> Result<Config, ConfigError> {
     let c = &mut checker;
-    c.absent_from_this_version("database", raw.database.is_some());
-    c.absent_from_this_version("database_options", raw.database_options.is_some());
-    let data_dir = c.data_dir(raw.data_dir.as_deref());
+    let place = c.place(&raw);
+    c.is_embedded = place.embedded.is_some();
     let public_url = raw.public_url.and_then(|url| c.public_url(&url));
     let listen = c.listen(&raw.listen);
     let limits = c.limits(&raw.limits);
@@ -94,8 +94,9 @@ pub(super) fn finish(
     let warnings = checker.verdict(file)?;
     Ok(Config {
         file: file.map(Path::to_owned),
-        database: data_dir.join(DATABASE),
-        data_dir,
+        database: place.database,
+        data_dir: place.data_dir,
+        embedded: place.embedded,
         public_url,
         listen,
         limits,
@@ -117,6 +118,10 @@ pub(super) struct Checker {
     warnings: Vec<String>,
     /// The endpoint of each path seen so far.
     paths: BTreeMap<String, String>,
+    /// Names that `handlers` may list.
+    handlers: Vec<String>,
+    /// Whether the database is the application's.
+    is_embedded: bool,
 }
 
 impl Checker {
@@ -127,16 +132,16 @@ impl Checker {
             problems: Vec::new(),
             warnings: Vec::new(),
             paths: BTreeMap::new(),
+            handlers: BUILT_IN_HANDLERS.map(str::to_owned).to_vec(),
+            is_embedded: false,
         }
     }
 
     fn of_document(document: &Document, file: &Path) -> Self {
         Self {
-            base: file.parent().map(Path::to_owned).unwrap_or_default(),
             lines: document.lines.clone(),
             problems: document.problems.clone(),
-            warnings: Vec::new(),
-            paths: BTreeMap::new(),
+            ..Self::new(file.parent().map(Path::to_owned).unwrap_or_default())
         }
     }
 

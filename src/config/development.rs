@@ -107,6 +107,7 @@ fn secret(preset: &Preset, base: &Path, missing: MissingSecrets, checker: &mut C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::HandlerName;
 
     fn fingerprints(config: &Config) -> Vec<String> {
         config.endpoints.iter().map(|endpoint| endpoint.secrets[0].fingerprint()).collect()
@@ -122,7 +123,7 @@ mod tests {
         let made = config(folder.path(), MissingSecrets::Make).unwrap();
         let paths: Vec<_> = made.endpoints.iter().map(|endpoint| endpoint.path.as_str()).collect();
         assert_eq!(paths, ["/webhooks/stripe", "/webhooks/github"]);
-        assert_eq!(made.endpoints[0].handlers, ["billing"]);
+        assert_eq!(made.endpoints[0].handlers, [HandlerName::Named("billing".to_owned())]);
         assert!(made.warnings.is_empty(), "{:?}", made.warnings);
 
         let again = config(folder.path(), MissingSecrets::Report).unwrap();

@@ -58,6 +58,10 @@ impl Config {
             self.worker_table(),
             self.retention_table(),
         ];
+        if let Some(embedded) = self.embedded {
+            let allow_wal = Value::Flag(embedded.allow_wal);
+            tables.push(Table::new("database_options").with("allow_wal", allow_wal));
+        }
         tables.extend(self.alert.as_ref().map(alert_table));
         for endpoint in &self.endpoints {
             tables.push(endpoint_table(endpoint));
@@ -68,8 +72,12 @@ impl Config {
     }
 
     fn top(&self) -> Table {
+        let place = match self.embedded {
+            None => ("data_dir", &self.data_dir),
+            Some(_) => ("database", &self.database),
+        };
         Table::new("")
-            .with("data_dir", text(self.data_dir.display()))
+            .with(place.0, text(place.1.display()))
             .with("public_url", optional(self.public_url.as_ref()))
     }
 

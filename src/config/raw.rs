@@ -120,9 +120,8 @@ pub(super) struct RawAlert {
 /// `[database_options]`
 #[derive(Debug, DeserializeDerive)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the format is fixed, the part that reads these is not built yet")]
 pub(super) struct RawDatabaseOptions {
-    allow_wal: Option<bool>,
+    pub(super) allow_wal: Option<bool>,
 }
 
 /// A duration as typed.

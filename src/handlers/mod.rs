@@ -5,7 +5,11 @@
 //! decides what happens to everything it wrote.
 
 mod billing;
+mod fields;
+mod orders;
+pub mod sql;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +17,7 @@ use rusqlite::Transaction;
 use serde_json::Value;
 
 pub use billing::Billing;
+pub use orders::Orders;
 
 /// What a handler is told about the event. All of it was verified, or read back from the inbox.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +38,9 @@ pub struct Event<'a> {
     pub livemode: Option<bool>,
     /// The whole body as JSON (for form bodies: the JSON inside the form).
     pub body: &'a Value,
+    /// The sender's own text of the body, where it is text. It may be more than [`Event::body`] (a form
+    /// around the JSON), never something else.
+    pub text: Option<&'a str>,
     /// A test delivery with a constant id: never business.
     pub is_test_send: bool,
     /// The destination of rows this handler emits, where the endpoint names one (`notify`).
@@ -104,6 +112,15 @@ pub trait Handler: Send + Sync {
     /// Whether events of this type are this handler's business at all.
     fn takes(&self, event_type: &str) -> bool;
 
+    /// Runs once before the first event, in a transaction that is committed only when every handler
+    /// has started: the place to make tables.
+    ///
+    /// # Errors
+    /// Any error ends the start.
+    fn start(&self, _tx: &Transaction<'_>) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
     /// Does the work. May run more than once for one delivery (the transaction is rolled back in between).
     ///
     /// # Errors
@@ -138,10 +155,68 @@ pub fn run(
     Ok(handled)
 }
 
-/// The built-in handler of that name.
-pub fn built_in(name: &str) -> Option<Arc<dyn Handler>> {
-    match name {
-        "billing" => Some(Arc::new(Billing)),
-        _ => None,
+/// The handlers that a configuration can name: the built-in ones, and those of a program that uses
+/// inboxd as a library.
+///
+/// ```
+/// use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
+/// use inboxd::rusqlite::Transaction;
+///
+/// struct Counts;
+///
+/// impl Handler for Counts {
+///     fn name(&self) -> &str {
+///         "counts"
+///     }
+///     fn takes(&self, _event_type: &str) -> bool {
+///         true
+///     }
+///     fn handle(&self, tx: &Transaction<'_>, _event: &Event<'_>) -> Result<Handled, HandlerError> {
+///         tx.execute("UPDATE counter SET events = events + 1", [])?;
+///         Ok(Handled::Applied)
+///     }
+/// }
+///
+/// let registry = Registry::new().with(Counts);
+/// assert_eq!(registry.names().collect::<Vec<_>>(), ["billing", "counts", "orders"]);
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    handlers: BTreeMap<String, Arc<dyn Handler>>,
+}
+
+impl Registry {
+    /// The built-in handlers.
+    pub fn new() -> Self {
+        Self { handlers: BTreeMap::new() }.with(Billing).with(Orders)
+    }
+
+    /// Adds a handler under its name; one of the same name is replaced.
+    #[must_use]
+    pub fn with(mut self, handler: impl Handler + 'static) -> Self {
+        self.handlers.insert(handler.name().to_owned(), Arc::new(handler));
+        self
+    }
+
+    /// The names that `handlers` in a configuration may list, beside `sql:DIR`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.handlers.keys().map(String::as_str)
+    }
+
+    /// The handler of that name.
+    pub fn find(&self, name: &str) -> Option<Arc<dyn Handler>> {
+        self.handlers.get(name).cloned()
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
     }
 }

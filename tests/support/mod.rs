@@ -55,11 +55,12 @@ impl Daemon {
     }
 
     pub fn with_config(config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("inboxd.toml"), config).unwrap();
-        write_secret(dir.path(), "stripe.secret", STRIPE_SECRET);
-        write_secret(dir.path(), "github.secret", GITHUB_SECRET);
-        Self::in_dir(Arc::new(dir))
+        Self::with_files(config, &[])
+    }
+
+    /// With further files beside the configuration.
+    pub fn with_files(config: &str, files: &[(&str, &str)]) -> Self {
+        Self::in_dir(Arc::new(folder(config, files)))
     }
 
     /// Starts (again) on what the folder holds, and waits until it is ready.
@@ -173,6 +174,20 @@ impl Drop for Daemon {
     }
 }
 
+/// A folder with a configuration, the secrets it names, and further files.
+pub fn folder(config: &str, files: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+    write_secret(dir.path(), "stripe.secret", STRIPE_SECRET);
+    write_secret(dir.path(), "github.secret", GITHUB_SECRET);
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
 /// A finished command.
 #[derive(Debug)]
 pub struct Ran {
@@ -197,8 +212,12 @@ pub fn inboxd(dir: &Path, args: &[&str]) -> Ran {
 }
 
 pub fn terminate(pid: u32) {
+    signal(pid, rustix::process::Signal::TERM);
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 pub fn write_secret(dir: &Path, name: &str, secret: &str) {
@@ -308,6 +327,13 @@ pub fn stripe_signature(body: impl AsRef<[u8]>, t: i64, secret: &str) -> String 
 /// The `X-Hub-Signature-256` line for a body.
 pub fn github_signature(body: impl AsRef<[u8]>) -> String {
     format!("X-Hub-Signature-256: sha256={}", hmac_hex(GITHUB_SECRET.as_bytes(), &[body.as_ref()]))
+}
+
+/// A Stripe event about any object, which is given as JSON.
+pub fn event(id: &str, event_type: &str, object: &str) -> String {
+    format!(
+        r#"{{"id":"{id}","object":"event","created":1764000000,"livemode":false,"type":"{event_type}","data":{{"object":{object}}}}}"#
+    )
 }
 
 /// A Stripe event about an invoice; `amount` is what was paid.

@@ -8,7 +8,7 @@ use ureq::http::{HeaderName, Uri};
 
 use super::{Checker, duration_text, url_rule, without_user};
 use crate::config::raw::{RawDestination, RawDuration};
-use crate::config::{BodyFormat, Destination, Endpoint, Order, Sign};
+use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Order, Sign};
 use crate::verify::Secret;
 
 const MINUTE: u64 = 60;
@@ -86,7 +86,7 @@ impl Checker {
     fn say_what_is_not_done(&mut self, name: &str, endpoints: &[Endpoint]) {
         if endpoints.iter().any(|endpoint| endpoint.notify.as_deref() == Some(name)) {
             self.warn(format!("rows for destination \"{name}\" are kept in the outbox; this version does not deliver them yet"));
-        } else {
+        } else if endpoints.iter().all(|endpoint| endpoint.handlers.iter().all(is_built_in)) {
             self.warn(format!("destination \"{name}\" is used by no endpoint"));
         }
     }
@@ -154,6 +154,11 @@ impl Checker {
         }
         path
     }
+}
+
+/// Whether the handler writes to `notify` alone; others name destinations themselves.
+fn is_built_in(handler: &HandlerName) -> bool {
+    matches!(handler, HandlerName::Named(name) if BUILT_IN_HANDLERS.contains(&name.as_str()))
 }
 
 fn is_network(text: &str) -> bool {

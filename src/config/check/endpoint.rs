@@ -1,19 +1,17 @@
 //! The rules of `[endpoint.NAME]`.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
 use crate::config::{
-    Endpoint, Limits, Mode, OnRedelivery, OnScopeMismatch, preset_exists, preset_names, preset_never_retries,
-    scheme_of,
+    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, preset_exists,
+    preset_names, preset_never_retries, scheme_of,
 };
 use crate::verify::{CustomScheme, Verifier};
 
-/// Handlers that this version has.
-const HANDLERS: [&str; 1] = ["billing"];
-/// Handlers of the file format that it has not.
-const HANDLERS_TO_COME: [&str; 1] = ["orders"];
 /// Paths that the listener answers itself.
 const OWN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
@@ -30,7 +28,7 @@ impl Checker {
         self.name(&key, &name);
         self.absent_keys(&key, &raw);
         let mode = self.mode(&key, &raw);
-        self.handlers(&key, &raw);
+        let handlers = self.handlers(&key, &raw);
         self.notify(&key, &raw, destinations);
         if raw.account.as_deref() == Some("") {
             self.problem(
@@ -76,7 +74,7 @@ impl Checker {
             scheme: raw.scheme,
             verifier,
             mode,
-            handlers: raw.handlers,
+            handlers,
             notify: raw.notify,
             forward: Vec::new(),
             tolerance,
@@ -126,29 +124,51 @@ impl Checker {
         }
     }
 
-    fn handlers(&mut self, key: &str, raw: &RawEndpoint) {
+    fn handlers(&mut self, key: &str, raw: &RawEndpoint) -> Vec<HandlerName> {
         let key = format!("{key}.handlers");
-        for (index, handler) in raw.handlers.iter().enumerate() {
-            if HANDLERS_TO_COME.contains(&handler.as_str()) || handler.starts_with("sql:") {
-                self.problem(
-                    &key,
-                    format!("\"{handler}\": is not available in this version; known: \"billing\""),
-                );
-            } else if !HANDLERS.contains(&handler.as_str()) {
-                let known = HANDLERS.into_iter().chain(HANDLERS_TO_COME);
-                self.problem(&key, format!("\"{handler}\": is unknown; {}", suggest::advice(handler, known)));
-            } else if raw.handlers[..index].contains(handler) {
-                self.problem(&key, format!("\"{handler}\": is listed twice; name each handler once"));
+        let mut handlers = Vec::new();
+        for (index, typed) in raw.handlers.iter().enumerate() {
+            if raw.handlers[..index].contains(typed) {
+                self.problem(&key, format!("\"{typed}\": is listed twice; name each handler once"));
+            } else if let Some(dir) = typed.strip_prefix("sql:") {
+                handlers.push(HandlerName::Sql { typed: typed.clone(), dir: self.sql_dir(&key, typed, dir) });
+            } else if !self.handlers.contains(typed) {
+                let known = self.handlers.iter().map(String::as_str).chain(["sql:DIR"]);
+                let advice = suggest::advice(typed, known);
+                self.problem(&key, format!("\"{typed}\": is unknown; {advice}"));
+            } else if self.is_embedded && BUILT_IN_HANDLERS.contains(&typed.as_str()) {
+                let rule = "keeps its tables in inboxd's own file; with `database` write a folder \"sql:DIR\" for your own tables, or use data_dir";
+                self.problem(&key, format!("\"{typed}\": {rule}"));
+            } else {
+                handlers.push(HandlerName::Named(typed.clone()));
             }
         }
         let is_other = |provider: &str| provider != "stripe" && provider != "custom";
-        if raw.handlers.iter().any(|handler| handler == "billing")
-            && raw.provider.as_deref().is_some_and(is_other)
-        {
+        for name in raw.handlers.iter().filter(|name| BUILT_IN_HANDLERS.contains(&name.as_str())) {
+            if raw.provider.as_deref().is_some_and(is_other) {
+                self.warn(format!(
+                    "{key}: \"{name}\" understands Stripe's events and ignores what this provider sends"
+                ));
+            }
+        }
+        handlers
+    }
+
+    /// The folder of SQL files; what is in them is tried against the database, not here.
+    fn sql_dir(&mut self, key: &str, typed: &str, dir: &str) -> PathBuf {
+        let path = self.base.join(dir);
+        if dir.is_empty() {
+            self.problem(key, format!("\"{typed}\": names no folder; write e.g. \"sql:handlers\""));
+        } else if let Err(error) = std::fs::read_dir(&path) {
+            let rule = format!("cannot be read as a folder: {error}; name a folder of .sql files");
+            self.problem(key, format!("\"{typed}\": {rule}"));
+        } else if std::fs::metadata(&path).is_ok_and(|dir| dir.permissions().mode() & 0o022 != 0) {
             self.warn(format!(
-                "{key}: \"billing\" understands Stripe's events and ignores what this provider sends"
+                "{key}: \"{typed}\": others may write this folder, and so decide what is booked; chmod go-w {}",
+                path.display()
             ));
         }
+        path
     }
 
     fn notify(&mut self, key: &str, raw: &RawEndpoint, destinations: &[String]) {

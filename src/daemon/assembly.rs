@@ -1,0 +1,219 @@
+//! From the names in a configuration to handlers at work: finds them, starts them in one transaction,
+//! tries folders of SQL before they are used, and reads them again on demand.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Transaction};
+
+use super::StartError;
+use crate::config::{self, Config, HandlerName, Problem};
+use crate::db::{self, Home, OpenError};
+use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
+use crate::handlers::{Handler, Registry};
+
+/// Whose file the database is.
+pub(super) fn home(config: &Config) -> Home {
+    match config.embedded {
+        None => Home::Own,
+        Some(embedded) => Home::Application { allow_wal: embedded.allow_wal },
+    }
+}
+
+/// The handlers of every endpoint, in the order of the configuration, and the folders among them.
+pub(super) struct Assembly {
+    pub(super) of_endpoints: Vec<Vec<Arc<dyn Handler>>>,
+    pub(super) folders: Folders,
+}
+
+/// Finds and starts the handlers, on the writer's connection and before anything else runs there.
+pub(super) fn assemble(
+    conn: &mut Connection,
+    config: &Config,
+    registry: &Registry,
+) -> Result<Assembly, StartError> {
+    let storage = |source| StartError::from(OpenError::Sql { path: config.database.clone(), source });
+    let surroundings = surroundings(config).map_err(storage)?;
+    let engine = if folders_named(config).next().is_some() {
+        let committed = sql::committed_view(&config.database).map_err(storage)?;
+        Some(Engine::install(conn, surroundings.clone(), Some(committed)).map_err(storage)?)
+    } else {
+        None
+    };
+    let mut finder = Finder { registry, engine, distinct: Vec::new(), folders: Vec::new() };
+    let endpoints = config.endpoints.iter();
+    let of_endpoints = endpoints
+        .map(|endpoint| endpoint.handlers.iter().map(|name| finder.find(name)).collect())
+        .collect::<Result<_, _>>()?;
+    start(conn, &finder.distinct, storage)?;
+    let folders = Folders {
+        handlers: finder.folders,
+        surroundings,
+        database: config.database.clone(),
+        home: home(config),
+    };
+    Ok(Assembly { of_endpoints, folders })
+}
+
+/// All handlers start, or none has.
+fn start(
+    conn: &Connection,
+    handlers: &[Arc<dyn Handler>],
+    storage: impl Fn(rusqlite::Error) -> StartError,
+) -> Result<(), StartError> {
+    let is_built_in = |handler: &&Arc<dyn Handler>| config::BUILT_IN_HANDLERS.contains(&handler.name());
+    if handlers.iter().all(|handler| is_built_in(&handler)) {
+        // they have nothing to make, so the start need not wait for whoever writes to the file
+        return Ok(());
+    }
+    let tx = begin(conn).map_err(&storage)?;
+    for handler in handlers {
+        handler
+            .start(&tx)
+            .map_err(|error| StartError::Handlers(format!("handler {}: {error}", handler.name())))?;
+    }
+    tx.commit().map_err(storage)
+}
+
+/// Waits for whoever holds the write lock: an application may be in the middle of something long.
+fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    loop {
+        match db::begin_immediate(conn) {
+            Err(error) if db::is_busy_error(&error) => {
+                log::warn!("another process is writing to the database: the handlers start when it is done");
+            }
+            begun => return begun,
+        }
+    }
+}
+
+/// Each handler is made once, however many endpoints name it.
+struct Finder<'a> {
+    registry: &'a Registry,
+    engine: Option<Arc<Engine>>,
+    distinct: Vec<Arc<dyn Handler>>,
+    folders: Vec<Arc<SqlHandler>>,
+}
+
+impl Finder<'_> {
+    fn find(&mut self, name: &HandlerName) -> Result<Arc<dyn Handler>, StartError> {
+        let text = name.to_string();
+        if let Some(known) = self.distinct.iter().find(|handler| handler.name() == text) {
+            return Ok(Arc::clone(known));
+        }
+        let handler = match (name, &self.engine) {
+            (HandlerName::Sql { dir, .. }, Some(engine)) => {
+                let folder = Arc::new(SqlHandler::new(text, dir.clone(), Arc::clone(engine)));
+                self.folders.push(Arc::clone(&folder));
+                folder
+            }
+            _ => self
+                .registry
+                .find(&text)
+                .ok_or_else(|| StartError::Handlers(format!("there is no handler {text}")))?,
+        };
+        self.distinct.push(Arc::clone(&handler));
+        Ok(handler)
+    }
+}
+
+/// The folders of SQL at work.
+#[derive(Debug)]
+pub(super) struct Folders {
+    handlers: Vec<Arc<SqlHandler>>,
+    surroundings: Surroundings,
+    database: PathBuf,
+    home: Home,
+}
+
+impl Folders {
+    /// Reads all folders again and puts them to work, or none of them.
+    pub(super) fn reload(&self) {
+        if self.handlers.is_empty() {
+            log::info!("nothing to reload: no endpoint has a folder of SQL; settings are read at a start");
+            return;
+        }
+        match self.recompile() {
+            Ok(all) => {
+                let count = all.len();
+                for (handler, programs) in self.handlers.iter().zip(all) {
+                    handler.replace(programs);
+                }
+                log::info!("reloaded {count} folders of SQL");
+            }
+            Err(reason) => log::error!("not reloaded, the SQL read before stays at work: {reason}"),
+        }
+    }
+
+    fn recompile(&self) -> Result<Vec<sql::Programs>, String> {
+        let mut scratch = db::scratch(&self.database, self.home).map_err(|error| error.to_string())?;
+        let engine = Engine::install(&mut scratch, self.surroundings.clone(), None)
+            .map_err(|error| error.to_string())?;
+        let compile = |handler: &Arc<SqlHandler>| {
+            handler.recompile(&scratch, &engine).map_err(|mistakes| {
+                let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+                format!("{}: {}", handler.name(), lines.join("; "))
+            })
+        };
+        self.handlers.iter().map(compile).collect()
+    }
+}
+
+/// What is wrong beyond the configuration file: in the application's database, and in folders of SQL,
+/// which are tried on a throw-away copy of the schema. Changes nothing.
+///
+/// The second value has what is odd but allowed.
+pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
+    let problem = |key: &str, message| Problem { line: None, key: key.to_owned(), message };
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    if let Some(embedded) = config.embedded {
+        match db::objection_to(&config.database, embedded.allow_wal) {
+            Ok(objection) => problems.extend(objection.map(|objection| problem("database", objection))),
+            Err(error) => problems.push(problem("database", error.to_string())),
+        }
+    }
+    for (key, typed, dir) in folders_named(config) {
+        match report(config, dir) {
+            Err(error) => problems.push(problem(&key, error)),
+            Ok(report) => {
+                let shown = typed.trim_start_matches("sql:").trim_end_matches('/');
+                let mistakes = report.mistakes.iter();
+                problems.extend(mistakes.map(|mistake| problem(&key, format!("{shown}/{mistake}"))));
+                let unused = report.unused.iter();
+                warnings.extend(
+                    unused.map(|file| format!("{key}: {shown}/{file} is not used: it is no .sql file")),
+                );
+            }
+        }
+    }
+    (problems, warnings)
+}
+
+fn report(config: &Config, dir: &std::path::Path) -> Result<sql::Report, String> {
+    let mut scratch = db::scratch(&config.database, home(config)).map_err(|error| error.to_string())?;
+    let surroundings = surroundings(config).map_err(|error| error.to_string())?;
+    let engine = Engine::install(&mut scratch, surroundings, None).map_err(|error| error.to_string())?;
+    let tx = db::begin_immediate(&scratch).map_err(|error| error.to_string())?;
+    Ok(sql::check(dir, &tx, &engine))
+}
+
+/// Key, value and folder of every `sql:DIR`, each folder once.
+fn folders_named(config: &Config) -> impl Iterator<Item = (String, &str, &PathBuf)> {
+    let mut seen = std::collections::BTreeSet::new();
+    let all = config.endpoints.iter().flat_map(|endpoint| {
+        endpoint.handlers.iter().filter_map(|handler| match handler {
+            HandlerName::Sql { typed, dir } => {
+                Some((format!("endpoint.{}.handlers", endpoint.name), typed.as_str(), dir))
+            }
+            HandlerName::Named(_) => None,
+        })
+    });
+    all.filter(move |(_, _, dir)| seen.insert(*dir))
+}
+
+fn surroundings(config: &Config) -> rusqlite::Result<Surroundings> {
+    Ok(Surroundings {
+        own_tables: db::own_tables(home(config))?,
+        destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),
+    })
+}

@@ -1,0 +1,164 @@
+//! inboxd's tables inside the application's own file (`database = …`).
+//!
+//! Only the tables that an event needs are made there. What belongs to the application stays as it is:
+//! its tables, `user_version`, `application_id`, the file's mode, and how its schema is read. The journal
+//! mode is changed with consent alone. The version of inboxd's tables stands in `inboxd_meta`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction};
+
+use super::{
+    OpenError, SCHEMA, SCHEMA_VERSION, begin_immediate, damaged, distrust, is_busy_error, quick_check,
+    settle_pragmas, wait_for_locks,
+};
+use crate::bookkeeping;
+
+/// What is made in an application's file.
+const TABLES: [&str; 5] = ["webhook_inbox", "webhook_attempts", "outbox", "reviews", "inboxd_meta"];
+
+/// How long the switch to write-ahead logging waits for the application to let go of the file.
+const SWITCH_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A table, index or trigger of inboxd's.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) sql: String,
+}
+
+/// The objects of `schema.sql`, in its order; for an application's file those of [`TABLES`].
+pub(super) fn objects(is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
+    let wanted = Connection::open_in_memory()?;
+    wanted.execute_batch(SCHEMA)?;
+    let mut statement = wanted.prepare(
+        "SELECT type, name, sql, tbl_name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid",
+    )?;
+    let rows = statement.query_map([], |row| {
+        let table: String = row.get(3)?;
+        Ok((table, Object { kind: row.get(0)?, name: row.get(1)?, sql: row.get(2)? }))
+    })?;
+    let mut objects = Vec::new();
+    for row in rows {
+        let (table, object) = row?;
+        if !is_embedded || TABLES.contains(&table.as_str()) {
+            objects.push(object);
+        }
+    }
+    Ok(objects)
+}
+
+/// Opens the writer's connection to an application's file, making inboxd's tables where they are missing.
+pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError> {
+    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let refused = |reason| OpenError::Refused { path: path.to_path_buf(), reason };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = existing(path, flags)?;
+    let version = bookkeeping::schema_version(&conn).map_err(|source| damaged(path, source))?;
+    if let Some(objection) = objection(&conn, version, allow_wal).map_err(sql)? {
+        return Err(refused(objection));
+    }
+    switch_to_wal(&conn, path)?;
+    if version.is_none() {
+        let tx = begin_immediate(&conn).map_err(sql)?;
+        create(&tx).map_err(sql)?;
+        tx.commit().map_err(sql)?;
+    }
+    settle_pragmas(&conn).and_then(|()| distrust(&conn)).map_err(sql)?;
+    quick_check(&mut conn, path)?;
+    Ok(conn)
+}
+
+/// Why inboxd would not start on this file, without changing anything.
+///
+/// # Errors
+/// The file cannot be opened or read.
+pub fn objection_to(path: &Path, allow_wal: bool) -> Result<Option<String>, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = existing(path, flags)?;
+    let version = bookkeeping::schema_version(&conn).map_err(|source| damaged(path, source))?;
+    objection(&conn, version, allow_wal).map_err(|source| damaged(path, source))
+}
+
+fn existing(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    if !path.is_file() {
+        return Err(OpenError::Io {
+            action: format!("open {} (the application makes it, inboxd does not)", path.display()),
+            source: std::io::ErrorKind::NotFound.into(),
+        });
+    }
+    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
+    Ok(conn)
+}
+
+fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqlite::Result<Option<String>> {
+    match version {
+        None => {
+            for Object { name, .. } in objects(true)? {
+                let taken: Option<String> = conn.query_row(TAKEN, [&name], |row| row.get(0)).optional()?;
+                if let Some(taken) = taken {
+                    return Ok(Some(format!(
+                        "the application's {taken} {name} has a name that inboxd needs for a table, index or trigger of its own; \
+                         rename it, or give inboxd a file of its own with data_dir"
+                    )));
+                }
+            }
+        }
+        Some(SCHEMA_VERSION) => {}
+        Some(other) => {
+            return Ok(Some(format!(
+                "inboxd's tables in the file have version {other}, this inboxd knows {SCHEMA_VERSION}; start the inboxd that made them"
+            )));
+        }
+    }
+    let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") && !allow_wal {
+        return Ok(Some(format!(
+            "the file's journal mode is {mode}; inboxd needs write-ahead logging, which stays on for the application as well \
+             (readers and the writer no longer block each other, two more files appear beside it, network file systems do not work): \
+             switch it on with `PRAGMA journal_mode = WAL`, or let inboxd do it: [database_options] allow_wal = true"
+        )));
+    }
+    Ok(None)
+}
+
+fn create(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    if bookkeeping::schema_version(tx)?.is_some() {
+        return Ok(());
+    }
+    for object in objects(true)? {
+        tx.execute_batch(&object.sql)?;
+    }
+    bookkeeping::note_schema_version(tx, SCHEMA_VERSION)?;
+    Ok(())
+}
+
+/// The switch needs a moment in which nobody else uses the file.
+fn switch_to_wal(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let end = Instant::now() + SWITCH_TIME_MAX;
+    loop {
+        let switched =
+            conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        let reason = match switched {
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
+            Ok(mode) => format!("the file system does not allow write-ahead logging (it stays {mode})"),
+            Err(error) if is_busy_error(&error) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            Err(error) if is_busy_error(&error) => {
+                "the application keeps the file locked; switch to write-ahead logging while it is stopped"
+                    .to_owned()
+            }
+            Err(source) => return Err(OpenError::Sql { path: path.to_path_buf(), source }),
+        };
+        return Err(OpenError::Refused { path: path.to_path_buf(), reason });
+    }
+}
+
+const TAKEN: &str = "
+    SELECT type FROM main.sqlite_schema WHERE lower(name) = lower(?1)";

@@ -1,0 +1,45 @@
+//! Fields of a provider's object, read with nothing taken for granted. An error says what is wrong with
+//! the field, without its value.
+
+use serde_json::Value;
+
+/// An id as Stripe writes them: up to 255 bytes. Null and "" are no id; the error says what else is wrong.
+pub(super) fn id_text(id: &Value) -> Result<Option<&str>, &'static str> {
+    match id {
+        Value::Null => Ok(None),
+        Value::String(id) if id.is_empty() => Ok(None),
+        Value::String(id) if id.len() > ID_BYTES_MAX => Err("is longer than 255 bytes"),
+        Value::String(id) if id.chars().any(char::is_control) => Err("contains control characters"),
+        Value::String(id) => Ok(Some(id)),
+        _ => Err("is not text"),
+    }
+}
+
+const ID_BYTES_MAX: usize = 255;
+
+/// A whole number of minor units, exactly as sent; the error says what is wrong with it.
+pub(super) fn amount(amount: Option<&Value>) -> Result<i64, &'static str> {
+    match amount {
+        None | Some(Value::Null) => Err("is missing"),
+        Some(Value::Number(number)) => match number.as_i64() {
+            Some(amount) if amount >= 0 => Ok(amount),
+            Some(_) => Err("is negative"),
+            None => Err("is not a whole number of 64 bits"),
+        },
+        Some(_) => Err("is not a number"),
+    }
+}
+
+/// A currency code in lower case, or none.
+pub(super) fn currency(currency: &Value) -> Result<Option<String>, String> {
+    match currency {
+        Value::Null => Ok(None),
+        Value::String(code) if is_currency_code(code) => Ok(Some(code.to_ascii_lowercase())),
+        _ => Err("the currency is not a code of letters".to_owned()),
+    }
+}
+
+/// ISO 4217 has three letters; the stablecoins that Stripe settles in have four.
+fn is_currency_code(code: &str) -> bool {
+    (3..=8).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphabetic())
+}

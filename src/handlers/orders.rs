@@ -1,0 +1,206 @@
+//! The handler `orders`: orders become paid by Stripe's checkout sessions and payment intents.
+//!
+//! An order is found by `metadata.order_id`, else the session's `client_reference_id`, else the payment
+//! that its row names. The application creates the rows, or a completed session does. Amount, currency
+//! and payment are compared as the provider states them, integer with integer; what differs is
+//! quarantined, what has no order yet fails and is tried again, and nothing ever moves backwards.
+//!
+//! `checkout.session.completed` is no payment by itself: `payment_status` says whether one came in.
+//! An unpaid session leaves the order open for `.async_payment_succeeded`; `.async_payment_failed`
+//! changes nothing, since the customer may pay in another session.
+
+use rusqlite::Transaction;
+use serde_json::{Value, json};
+
+use super::fields::{amount, currency, id_text};
+use super::{Event, Handled, Handler, HandlerError};
+use crate::orders::{self, NewOrder, Paid, Payment};
+use crate::outbox::{self, NewOperation};
+
+/// Orders, paid by Stripe's checkout and payment events.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Orders;
+
+impl Handler for Orders {
+    fn name(&self) -> &str {
+        "orders"
+    }
+
+    fn takes(&self, event_type: &str) -> bool {
+        matches!(
+            event_type,
+            "payment_intent.succeeded"
+                | "checkout.session.completed"
+                | "checkout.session.async_payment_succeeded"
+        )
+    }
+
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
+        if event.is_test_send {
+            return Ok(Handled::Ignored);
+        }
+        let read = match event.event_type {
+            "payment_intent.succeeded" => Told::of_intent(event),
+            "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
+                Told::of_session(event)
+            }
+            _ => Ok(None),
+        };
+        match read {
+            Ok(Some(told)) => apply(tx, event, &told),
+            Ok(None) => Ok(Handled::Ignored),
+            Err(reason) => Ok(Handled::Quarantine(reason)),
+        }
+    }
+}
+
+/// What an event says about an order.
+#[derive(Debug)]
+struct Told<'a> {
+    /// `None` where only the payment can lead to the order.
+    order_id: Option<&'a str>,
+    amount: i64,
+    currency: String,
+    /// `None` where no payment came in yet.
+    payment_id: Option<&'a str>,
+    /// Whether it is the event that opens an order which is not there.
+    opens: bool,
+}
+
+impl<'a> Told<'a> {
+    /// `None` where the payment is no order's; the error is the reason to quarantine the event.
+    fn of_intent(event: &Event<'a>) -> Result<Option<Self>, String> {
+        let intent = object(event, "payment_intent")?;
+        if is_of_an_invoice(intent) {
+            return Ok(None);
+        }
+        let payment_id = required_id(&intent["id"], "payment intent")?;
+        // what was captured, which may be less than what was authorized
+        let paid = intent.get("amount_received").filter(|value| !value.is_null()).or(intent.get("amount"));
+        Ok(Some(Self {
+            order_id: optional_id(&intent["metadata"]["order_id"], "metadata.order_id")?,
+            amount: amount(paid).map_err(|problem| format!("amount_received {problem} ({payment_id})"))?,
+            currency: required_currency(&intent["currency"], payment_id)?,
+            payment_id: Some(payment_id),
+            opens: false,
+        }))
+    }
+
+    /// As [`Told::of_intent`]. A session that sets up a card or a subscription is no order's.
+    fn of_session(event: &Event<'a>) -> Result<Option<Self>, String> {
+        let session = object(event, "checkout.session")?;
+        if !session["mode"].is_null() && session["mode"] != "payment" {
+            return Ok(None);
+        }
+        let session_id = required_id(&session["id"], "checkout session")?;
+        let named = optional_id(&session["metadata"]["order_id"], "metadata.order_id")?;
+        let referred = optional_id(&session["client_reference_id"], "client_reference_id")?;
+        let intent = optional_id(&session["payment_intent"], "payment_intent")?;
+        let is_paid = match session["payment_status"].as_str() {
+            Some("paid" | "no_payment_required") => true,
+            Some("unpaid") => false,
+            _ => return Err(format!("payment_status is not one that is known ({session_id})")),
+        };
+        Ok(Some(Self {
+            order_id: Some(named.or(referred).unwrap_or(session_id)),
+            amount: amount(session.get("amount_total"))
+                .map_err(|problem| format!("amount_total {problem} ({session_id})"))?,
+            currency: required_currency(&session["currency"], session_id)?,
+            // where nothing had to be paid there is no payment intent
+            payment_id: is_paid.then_some(intent.unwrap_or(session_id)),
+            opens: event.event_type == "checkout.session.completed",
+        }))
+    }
+}
+
+fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Handled, HandlerError> {
+    let Told { amount, currency, .. } = told;
+    if let Some(id) = told.order_id.filter(|_| told.opens) {
+        let order = NewOrder { account: event.account, id, currency, total: *amount };
+        orders::open(tx, &order, event.now_ms)?;
+    }
+    let Some(payment_id) = told.payment_id else {
+        return Ok(Handled::Applied);
+    };
+    let payment =
+        Payment { account: event.account, order_id: told.order_id, payment_id, amount: *amount, currency };
+    match orders::pay(tx, &payment, event.now_ms)? {
+        Paid::Now(order_id) => {
+            notify(tx, event, &order_id, &payment)?;
+            Ok(Handled::Applied)
+        }
+        Paid::Already => Ok(Handled::Applied),
+        Paid::NotYet => Err(HandlerError::Failed(format!(
+            "the order of payment {payment_id} is not there yet; the event is tried again"
+        ))),
+        Paid::Conflicts(reason) => Ok(Handled::Quarantine(reason)),
+    }
+}
+
+fn notify(
+    tx: &Transaction<'_>,
+    event: &Event<'_>,
+    order_id: &str,
+    payment: &Payment<'_>,
+) -> rusqlite::Result<()> {
+    let Some(destination) = event.notify else {
+        return Ok(());
+    };
+    let payload = json!({
+        "type": TOPIC,
+        "account": payment.account,
+        "order": order_id,
+        "payment": payment.payment_id,
+        "amount": payment.amount,
+        "currency": payment.currency,
+        "endpoint": event.endpoint,
+        "event_id": event.id,
+    });
+    let operation = NewOperation {
+        destination,
+        topic: TOPIC,
+        // a payment pays one order: its id alone is the fact's name, in every account
+        operation_key: &format!("order-paid:{}", payment.payment_id),
+        endpoint: event.endpoint,
+        event_id: event.id,
+        object_id: Some(order_id),
+        payload: &payload.to_string(),
+        content_type: "application/json",
+    };
+    outbox::enqueue(tx, &operation, event.now_ms)?;
+    Ok(())
+}
+
+const TOPIC: &str = "OrderPaid";
+
+fn object<'a>(event: &Event<'a>, kind: &str) -> Result<&'a Value, String> {
+    let object = &event.body["data"]["object"];
+    if !object.is_object() {
+        return Err("data.object is missing or not an object".to_owned());
+    }
+    if !object["object"].is_null() && object["object"] != kind {
+        return Err(format!("data.object is not a {kind}"));
+    }
+    Ok(object)
+}
+
+/// Invoices have payment intents too, and are no orders: named directly, or since API 2025-03-31 as the
+/// order reference.
+fn is_of_an_invoice(intent: &Value) -> bool {
+    let reference = intent["payment_details"]["order_reference"].as_str().unwrap_or_default();
+    !intent["invoice"].is_null() || reference.starts_with("in_")
+}
+
+fn required_id<'a>(id: &'a Value, what: &str) -> Result<&'a str, String> {
+    optional_id(id, what)?.ok_or_else(|| format!("the {what} has no id"))
+}
+
+/// A string, or an object that was expanded in its place.
+fn optional_id<'a>(id: &'a Value, what: &str) -> Result<Option<&'a str>, String> {
+    let id = if id.is_object() { &id["id"] } else { id };
+    id_text(id).map_err(|problem| format!("{what} {problem}"))
+}
+
+fn required_currency(code: &Value, id: &str) -> Result<String, String> {
+    currency(code)?.ok_or_else(|| format!("a payment without a currency ({id})"))
+}

@@ -1,0 +1,199 @@
+//! Cuts a file into its statements and knows where each begins.
+//!
+//! It knows as much of SQL's lexical shape as that takes: comments, quotes, and that a trigger's body
+//! ends at `; END ;`. What a statement means is SQLite's business alone.
+
+/// One statement of a file, without the semicolon that ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    /// From its first word on.
+    pub(super) text: &'a str,
+    /// Where that is in the file, in bytes.
+    pub(super) start: usize,
+    /// Its first word, as typed; empty where it begins with something else.
+    pub(super) verb: &'a str,
+}
+
+/// The statements of a file, in order; comments between them belong to none.
+pub(super) fn statements(sql: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut open: Option<Open> = None;
+    for token in (Tokens { sql, at: 0 }) {
+        let text = &sql[token.start..token.end];
+        if text == ";" && open.as_ref().is_none_or(Open::may_end) {
+            pieces.extend(open.take().map(|open| open.close(sql)));
+        } else {
+            open.get_or_insert_with(|| Open::at(&token)).note(&token, text);
+        }
+    }
+    pieces.extend(open.map(|open| open.close(sql)));
+    pieces
+}
+
+/// Line and column, both from 1, the column in characters.
+pub(super) fn position(sql: &str, offset: usize) -> (usize, usize) {
+    let before = sql.get(..offset).unwrap_or(sql);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+/// A statement whose end has not come yet.
+struct Open {
+    start: usize,
+    end: usize,
+    verb_end: usize,
+    tokens: usize,
+    is_create: bool,
+    is_trigger: bool,
+    /// The last two tokens, as far as they can end a trigger.
+    before_last: Mark,
+    last: Mark,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Semicolon,
+    End,
+    Other,
+}
+
+impl Open {
+    fn at(token: &Token) -> Self {
+        Self {
+            start: token.start,
+            end: token.end,
+            verb_end: if token.is_word { token.end } else { token.start },
+            tokens: 0,
+            is_create: false,
+            is_trigger: false,
+            before_last: Mark::Other,
+            last: Mark::Other,
+        }
+    }
+
+    fn note(&mut self, token: &Token, text: &str) {
+        if self.tokens == 0 {
+            self.is_create = text.eq_ignore_ascii_case("create");
+        } else if self.is_create && self.tokens <= 2 && text.eq_ignore_ascii_case("trigger") {
+            self.is_trigger = true;
+        }
+        self.tokens += 1;
+        self.end = token.end;
+        self.before_last = self.last;
+        self.last = match text {
+            ";" => Mark::Semicolon,
+            word if word.eq_ignore_ascii_case("end") => Mark::End,
+            _ => Mark::Other,
+        };
+    }
+
+    fn may_end(&self) -> bool {
+        !self.is_trigger || (self.before_last == Mark::Semicolon && self.last == Mark::End)
+    }
+
+    fn close(self, sql: &str) -> Piece<'_> {
+        Piece { text: &sql[self.start..self.end], start: self.start, verb: &sql[self.start..self.verb_end] }
+    }
+}
+
+struct Token {
+    start: usize,
+    end: usize,
+    is_word: bool,
+}
+
+/// Everything but white space and comments.
+struct Tokens<'a> {
+    sql: &'a str,
+    at: usize,
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        let bytes = self.sql.as_bytes();
+        loop {
+            let start = self.at;
+            let first = *bytes.get(start)?;
+            let rest = &self.sql[start..];
+            let (length, is_token) = match first {
+                b if b.is_ascii_whitespace() => (1, false),
+                b'-' if rest.starts_with("--") => (rest.find('\n').unwrap_or(rest.len()), false),
+                b'/' if rest.starts_with("/*") => {
+                    (rest[2..].find("*/").map_or(rest.len(), |end| end + 4), false)
+                }
+                b'\'' | b'"' | b'`' => (quoted(rest, first), true),
+                b'[' => (rest.find(']').map_or(rest.len(), |end| end + 1), true),
+                b if is_word_byte(b) => {
+                    (rest.bytes().position(|b| !is_word_byte(b)).unwrap_or(rest.len()), true)
+                }
+                _ => (1, true),
+            };
+            self.at = start + length;
+            if is_token {
+                return Some(Token { start, end: self.at, is_word: is_word_byte(first) });
+            }
+        }
+    }
+}
+
+/// The length of a quoted text; the quote doubled stands for itself.
+fn quoted(rest: &str, quote: u8) -> usize {
+    let bytes = rest.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() {
+        if bytes[at] != quote {
+            at += 1;
+        } else if bytes.get(at + 1) == Some(&quote) {
+            at += 2;
+        } else {
+            return at + 1;
+        }
+    }
+    bytes.len()
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(sql: &str) -> Vec<&str> {
+        statements(sql).into_iter().map(|piece| piece.text).collect()
+    }
+
+    #[test]
+    fn a_file_is_cut_at_the_semicolons_that_end_statements_and_at_no_other() {
+        assert_eq!(texts("SELECT 1; SELECT 2"), ["SELECT 1", "SELECT 2"]);
+        assert_eq!(texts("-- a; b\nSELECT 1 /* ; */ ;;\n; -- end"), ["SELECT 1"]);
+        assert_eq!(
+            texts("SELECT ';', \"a;b\", [c;d], `e;f`, 'it''s;';"),
+            ["SELECT ';', \"a;b\", [c;d], `e;f`, 'it''s;'"]
+        );
+        assert_eq!(texts("SELECT 'not closed; SELECT 2"), ["SELECT 'not closed; SELECT 2"]);
+        assert_eq!(texts("  \n -- nothing"), Vec::<&str>::new());
+        assert_eq!(texts("SELECT 'ä' ; SELECT é"), ["SELECT 'ä'", "SELECT é"]);
+    }
+
+    #[test]
+    fn a_trigger_ends_at_its_own_end_and_not_at_that_of_a_case() {
+        let sql = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE b SET x = CASE WHEN 1 THEN 2 END; \
+                   SELECT 1; END; SELECT 2;";
+        let pieces = statements(sql);
+        assert_eq!(pieces.len(), 2);
+        assert!(pieces[0].text.ends_with("SELECT 1; END"), "{}", pieces[0].text);
+        assert_eq!((pieces[1].text, pieces[1].verb), ("SELECT 2", "SELECT"));
+    }
+
+    #[test]
+    fn a_position_counts_lines_and_characters_from_one() {
+        assert_eq!(position("abc", 0), (1, 1));
+        assert_eq!(position("ä\nöx", 5), (2, 2));
+        assert_eq!(position("a", 99), (1, 2));
+    }
+}
