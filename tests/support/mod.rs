@@ -113,6 +113,18 @@ impl Daemon {
         self.log.lock().unwrap().clone()
     }
 
+    /// What it has written to stderr, once that contains each of these: its lines arrive a little later.
+    pub fn log_with(&self, parts: &[&str]) -> String {
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let log = self.log();
+            if parts.iter().all(|part| log.contains(part)) || std::time::Instant::now() > end {
+                return log;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     pub fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
