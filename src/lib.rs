@@ -15,4 +15,5 @@ pub mod invoices;
 pub mod outbox;
 pub mod reviews;
 pub mod db;
+pub mod printable;
 pub mod clock;
