@@ -1,12 +1,16 @@
 //! The daemon: starts and joins every thread, and decides when the process ends and with what code.
 //!
-//! The order of a start is the order of trust: the lock on the data directory, the database, a full
-//! checkpoint, the writer, the HTTP workers, and the network last. A stop goes the other way round.
+//! The order of a start is the order of trust: signals, the lock on the data directory, the addresses
+//! (bound, not accepting), the database, a full checkpoint, the writer, the HTTP workers, and the fronts
+//! last: nothing is accepted before all else runs. A stop goes the other way round.
 
 use std::fmt;
+use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -25,6 +29,10 @@ use crate::inbox;
 use crate::receive::Endpoint;
 use crate::writer::{self, Writer};
 
+mod run_dir;
+
+use run_dir::{RunDir, remove_stale_socket};
+
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -40,9 +48,6 @@ const ADMIN_DESCRIPTORS: usize = 64;
 /// Descriptors for the database, the listeners, signals and logs.
 const DESCRIPTORS_KEPT: usize = 32;
 
-/// Room for the file name in the 108 bytes that a Unix socket's path may have.
-const SOCKET_DIR_BYTES_MAX: usize = 90;
-
 /// Why the daemon did not start.
 #[derive(Debug)]
 pub enum StartError {
@@ -55,6 +60,8 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A signal came while the start was waiting for another process.
+    Stopped,
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -63,10 +70,10 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Storage(error) => write!(f, "{error}"),
-            Self::Listen { address, source } => write!(
-                f,
-                "cannot listen on {address}: {source}; is another inboxd running? Choose another address under [listen]"
-            ),
+            Self::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}; {}", advice(address, source))
+            }
+            Self::Stopped => f.write_str("stopped before it was ready"),
             Self::Other(reason) => f.write_str(reason),
         }
     }
@@ -77,8 +84,22 @@ impl std::error::Error for StartError {
         match self {
             Self::Storage(error) => Some(error),
             Self::Listen { source, .. } => Some(source),
-            Self::Other(_) => None,
+            Self::Stopped | Self::Other(_) => None,
         }
+    }
+}
+
+fn advice(address: &str, source: &std::io::Error) -> &'static str {
+    let is_unix = address.starts_with("unix:");
+    match source.kind() {
+        ErrorKind::AddrInUse => "is another inboxd running? Choose another address under [listen]",
+        ErrorKind::AddrNotAvailable => "this machine has no such address; `ip address` shows those it has",
+        ErrorKind::PermissionDenied if is_unix => "inboxd's user must be able to write to that directory",
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 need a privilege: choose a higher one behind the proxy, or grant CAP_NET_BIND_SERVICE"
+        }
+        ErrorKind::NotFound => "make that directory first",
+        _ => "choose another address under [listen]",
     }
 }
 
@@ -97,11 +118,14 @@ pub enum Ended {
     StorageFailed(String),
     /// The HTTP server behind the front accepts no more.
     HttpFailed(String),
+    /// The writer panicked: a bug.
+    WriterPanicked(String),
 }
 
 enum Event {
     Signal,
     WriterEnded(rusqlite::Result<()>),
+    WriterPanicked(String),
     HttpFailed(String),
 }
 
@@ -116,7 +140,8 @@ pub struct Daemon {
     webhooks: Address,
     admin: Option<Address>,
     events_stored: i64,
-    socket: PathBuf,
+    socket_files: Vec<SocketFile>,
+    run_dir: RunDir,
     _lock: DataDirLock,
 }
 
@@ -135,16 +160,18 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        let (sender, events) = mpsc::channel();
+        watch_signals(&sender)?;
         let lock = db::lock_data_dir(&config.data_dir)?;
-        let conn = db::open_writer(&config.database)?;
-        recover(&conn, &config.database)?;
+        // bound before a database is made, accepting when all else runs: a port that is taken costs nothing
+        let mut socket_files = Vec::new();
+        let (webhooks_listener, webhooks) = bind(&config.listen.webhooks, &mut socket_files)?;
+        let admin = config.listen.admin.as_ref().map(|address| bind(address, &mut socket_files));
+        let (admin_listener, admin) = admin.transpose()?.unzip();
+
+        let conn = open_and_recover(&config.database, &events)?;
         let storage = |source| OpenError::Sql { path: config.database.clone(), source };
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
-        // bound before any thread runs: a port that is taken ends the start, not the daemon
-        let (webhooks_listener, webhooks) = bind(&config.listen.webhooks)?;
-        let (admin_listener, admin) = config.listen.admin.as_ref().map(bind).transpose()?.unzip();
-
-        let (sender, events) = mpsc::channel();
         let settings = writer::Settings::new(
             config.database.clone(),
             config.limits.handler_timeout,
@@ -152,16 +179,16 @@ impl Daemon {
         );
         let (writer, handle) = Writer::new(conn, settings).map_err(storage)?;
         let ended = sender.clone();
-        spawn("writer", move || tell(&ended, Event::WriterEnded(writer.run())))?;
+        spawn("writer", move || tell(&ended, end_of(|| writer.run())))?;
 
         let endpoints = config.endpoints.into_iter().map(with_handlers).collect::<Result<_, _>>()?;
         let app = Arc::new(App::new(endpoints, config.public_url.clone(), handle));
-        let socket = socket_path(&config.data_dir)?;
+        let run_dir = RunDir::claim(&config.data_dir)?;
+        let socket = run_dir.socket();
         let server = tiny_http::Server::http_unix(&socket)
             .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))?;
         let server = Arc::new(server);
         let workers = spawn_workers(&app, &server, &sender)?;
-        watch_signals(&sender)?;
 
         let descriptors = front::raise_descriptor_limit();
         let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
@@ -175,7 +202,8 @@ impl Daemon {
             webhooks,
             admin,
             events_stored,
-            socket,
+            socket_files,
+            run_dir,
             _lock: lock,
         };
         for (name, listener) in listeners {
@@ -220,6 +248,13 @@ impl Daemon {
                 self.close_fronts(Duration::from_secs(1));
                 Ended::StorageFailed(reason)
             }
+            Ok(Event::WriterPanicked(reason)) => {
+                log::error!(
+                    "the writer panicked ({reason}): nothing is accepted any more; ending to start again"
+                );
+                self.close_fronts(Duration::from_secs(1));
+                Ended::WriterPanicked(reason)
+            }
             Ok(Event::HttpFailed(reason)) => {
                 log::error!("the HTTP server behind the front failed: {reason}; ending to start again");
                 self.close_fronts(Duration::from_secs(1));
@@ -230,6 +265,8 @@ impl Daemon {
 
     fn close_fronts(&mut self, time_max: Duration) {
         self.app.drain();
+        // while it is still ours: the next daemon may bind the path as soon as nobody listens
+        self.socket_files.clear();
         let end = Instant::now() + time_max;
         for front in &self.fronts {
             front.stop_accepting();
@@ -249,7 +286,8 @@ impl Daemon {
 
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
-        let Self { app, server, fronts, workers, events, socket, .. } = self;
+        // the run directory and the lock go last, with what is left of self
+        let Self { app, server, fronts, workers, events, .. } = self;
         for _ in &workers {
             server.unblock();
         }
@@ -261,14 +299,12 @@ impl Daemon {
         // the fronts ask the app for size limits, so they hold it as well
         drop((fronts, app));
         let ended = events.iter().find_map(|event| match event {
-            Event::WriterEnded(result) => Some(result),
+            Event::WriterEnded(Ok(())) => Some(Ended::Stopped),
+            Event::WriterEnded(Err(error)) => Some(Ended::StorageFailed(error.to_string())),
+            Event::WriterPanicked(reason) => Some(Ended::WriterPanicked(reason)),
             Event::Signal | Event::HttpFailed(_) => None,
         });
-        drop(std::fs::remove_file(socket));
-        match ended {
-            Some(Err(error)) => Ended::StorageFailed(error.to_string()),
-            Some(Ok(())) | None => Ended::Stopped,
-        }
+        ended.unwrap_or(Ended::Stopped)
     }
 
     fn open_front(
@@ -286,7 +322,7 @@ impl Daemon {
         let is_public = name == front::WEBHOOKS;
         let settings = front::Settings {
             listener: name,
-            upstream_socket: self.socket.clone(),
+            upstream_socket: self.run_dir.socket(),
             connections_max: if is_public { limits.connections_max } else { ADMIN_CONNECTIONS_MAX },
             descriptors_max: if is_public {
                 descriptors.saturating_sub(DESCRIPTORS_KEPT + ADMIN_DESCRIPTORS)
@@ -306,16 +342,42 @@ impl Daemon {
     }
 }
 
+/// What the writer's thread ended with. It catches the panics of jobs; this is for those of its own.
+fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Event::WriterEnded(result),
+        Err(panic) => Event::WriterPanicked(writer::panic_text(&*panic).to_owned()),
+    }
+}
+
 /// After a failed fsync the log may hold frames that never reached the disk; moved into the database
 /// file and cut, they cannot hide what is appended behind them. Not ready before that.
-fn recover(conn: &rusqlite::Connection, database: &Path) -> Result<(), StartError> {
+fn open_and_recover(database: &Path, events: &Receiver<Event>) -> Result<rusqlite::Connection, StartError> {
+    let failed = |source| OpenError::Sql { path: database.to_path_buf(), source };
+    let conn = patiently(database, events, || match db::open_writer(database) {
+        Err(OpenError::Sql { source, .. }) if db::is_busy_error(&source) => Ok(None),
+        opened => opened.map(Some),
+    })?;
+    conn.busy_timeout(db::START_BUSY_TIMEOUT).map_err(failed)?;
+    patiently(database, events, || match db::checkpoint(&conn, "TRUNCATE") {
+        Ok(done) => Ok((!done.busy).then_some(())),
+        Err(error) if db::is_busy_error(&error) => Ok(None),
+        Err(source) => Err(failed(source)),
+    })?;
+    conn.busy_timeout(db::BUSY_TIMEOUT).map_err(failed)?;
+    Ok(conn)
+}
+
+/// Tries until no other process is in the way, and says so; a signal ends it.
+fn patiently<T>(
+    database: &Path,
+    events: &Receiver<Event>,
+    mut attempt: impl FnMut() -> Result<Option<T>, OpenError>,
+) -> Result<T, StartError> {
     let mut told_at: Option<Instant> = None;
     loop {
-        match db::checkpoint(conn, "TRUNCATE") {
-            Ok(done) if !done.busy => return Ok(()),
-            Ok(_) => {}
-            Err(error) if db::is_busy_error(&error) => {}
-            Err(source) => return Err(OpenError::Sql { path: database.to_path_buf(), source }.into()),
+        if let Some(done) = attempt()? {
+            return Ok(done);
         }
         if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
             told_at = Some(Instant::now());
@@ -324,12 +386,26 @@ fn recover(conn: &rusqlite::Connection, database: &Path) -> Result<(), StartErro
                 database.display()
             );
         }
-        thread::sleep(Duration::from_millis(100));
+        // nothing but signals is sent before the writer runs
+        if events.recv_timeout(Duration::from_millis(100)).is_ok() {
+            return Err(StartError::Stopped);
+        }
     }
 }
 
-/// The listener, and its address as others reach it: port 0 has become a real one.
-fn bind(address: &Address) -> Result<(front::Listener, Address), StartError> {
+/// The listener's own file; removed when the daemon stops, or does not start.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// The listener, and its address as others reach it: port 0 has become a real one. A Unix socket is for
+/// its owner and its group, which is the proxy's.
+fn bind(address: &Address, files: &mut Vec<SocketFile>) -> Result<(front::Listener, Address), StartError> {
     let failed = |source| StartError::Listen { address: address.to_string(), source };
     match address {
         Address::Tcp(tcp) => {
@@ -340,29 +416,11 @@ fn bind(address: &Address) -> Result<(front::Listener, Address), StartError> {
         Address::Unix(path) => {
             remove_stale_socket(path);
             let listener = UnixListener::bind(path).map_err(failed)?;
+            files.push(SocketFile(path.clone()));
+            std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
             Ok((front::Listener::Unix(listener), address.clone()))
         }
     }
-}
-
-/// A socket that nobody listens on is left over from a process that was killed.
-fn remove_stale_socket(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
-        drop(std::fs::remove_file(path));
-    }
-}
-
-/// The socket between front and tiny_http, in a directory that nobody else can enter.
-fn socket_path(data_dir: &Path) -> Result<PathBuf, StartError> {
-    let mut dir = data_dir.join("run");
-    if dir.as_os_str().len() > SOCKET_DIR_BYTES_MAX {
-        dir = std::env::temp_dir().join(format!("inboxd-{}", std::process::id()));
-    }
-    db::create_private_dir(&dir)?;
-    let socket = dir.join("http.sock");
-    remove_stale_socket(&socket);
-    Ok(socket)
 }
 
 fn with_handlers(config: config::Endpoint) -> Result<Endpoint, StartError> {
@@ -414,4 +472,16 @@ fn spawn<T: Send + 'static>(
 /// Nobody listens any more once the daemon is ending: then there is nobody to tell.
 fn tell(events: &Sender<Event>, event: Event) {
     drop(events.send(event));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_panics_is_noticed() {
+        let ended = end_of(|| panic!("a bug of the writer"));
+        assert!(matches!(ended, Event::WriterPanicked(reason) if reason == "a bug of the writer"));
+        assert!(matches!(end_of(|| Ok(())), Event::WriterEnded(Ok(()))));
+    }
 }

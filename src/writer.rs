@@ -6,6 +6,7 @@
 //! on in a transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -270,6 +271,8 @@ pub struct Writer {
     health: Arc<Health>,
     guard: Arc<Guard>,
     disk_read_at: Option<Instant>,
+    /// Device and inode of the database file when the connection was opened.
+    file: Option<(u64, u64)>,
     truncate_after: Instant,
     reader_blocks: bool,
 }
@@ -331,6 +334,7 @@ impl Writer {
         let writer = Self {
             conn,
             queue,
+            file: file_at(&settings.database),
             settings,
             health: Arc::clone(&health),
             guard,
@@ -352,9 +356,13 @@ impl Writer {
             match self.queue.recv_timeout(IDLE_TICK) {
                 Ok(first) => {
                     let batch = self.gather(first);
+                    if let Err(gone) = self.look_for_file() {
+                        batch.into_iter().for_each(|job| refuse(job, "the database file is gone"));
+                        return Err(gone);
+                    }
                     self.process(batch)?;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.look_for_file()?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.checkpoint()?;
@@ -523,6 +531,21 @@ impl Writer {
         self.reader_blocks = busy;
     }
 
+    /// A file that was deleted or replaced takes everything written to it along: what is still committed
+    /// there would be acknowledged and lost.
+    fn look_for_file(&self) -> rusqlite::Result<()> {
+        if self.file.is_none() || file_at(&self.settings.database) == self.file {
+            return Ok(());
+        }
+        self.health.failed.store(true, Ordering::Release);
+        let reason = format!(
+            "{} was deleted or replaced while inboxd ran; put the file back, or a copy of it",
+            self.settings.database.display()
+        );
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY_DBMOVED);
+        Err(rusqlite::Error::SqliteFailure(code, Some(reason)))
+    }
+
     /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
     fn read_disk(&mut self) {
         let now = Instant::now();
@@ -600,12 +623,16 @@ fn is_interrupted(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(no message)")
+}
+
+fn file_at(path: &std::path::Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn wal_bytes(database: &std::path::Path) -> u64 {
