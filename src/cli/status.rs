@@ -1,5 +1,6 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
+use inboxd::printable::printable;
 use inboxd::{clock, inbox, outbox, reviews};
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ impl Status {
     fn to_text(&self) -> String {
         let mut text = format!(
             "database      {}\ndone          {}\nignored       {}\npending       {}\nquarantined   {}\nneed a person {}\n",
-            self.database,
+            printable(&self.database),
             self.count("done"),
             self.count("ignored"),
             self.count("pending") + self.count("processing"),
