@@ -48,6 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(file.with_extension("ready"), daemon.webhooks().to_string())?;
     match daemon.wait() {
         Ended::Stopped => Ok(()),
-        Ended::StorageFailed(reason) | Ended::HttpFailed(reason) => Err(reason.into()),
+        Ended::StorageFailed(reason) | Ended::HttpFailed(reason) | Ended::WriterPanicked(reason) => {
+            Err(reason.into())
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::printable::printable;
 use crate::verify::presets;
 use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
 
@@ -26,6 +27,8 @@ mod secrets;
 mod suggest;
 mod units;
 
+pub use check::url_problem;
+pub use development::development_secret;
 pub use secrets::{secret_from_env, secret_from_file};
 pub use suggest::closest;
 pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
@@ -60,6 +63,8 @@ pub struct Config {
     pub worker: Worker,
     /// How people are told; `None`: they look.
     pub alert: Option<Alert>,
+    /// Endpoints of a development instance that are left out because `serve` has made no secret for them yet.
+    pub without_secret: Vec<WithoutSecret>,
     /// Things that are allowed but odd, for `check` and the log at start.
     pub warnings: Vec<String>,
 }
@@ -69,6 +74,17 @@ pub struct Config {
 pub struct Embedded {
     /// Whether inboxd may switch write-ahead logging on.
     pub allow_wal: bool,
+}
+
+/// An endpoint of a development instance that has no secret yet.
+#[derive(Debug, Clone)]
+pub struct WithoutSecret {
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The preset's name.
+    pub provider: String,
+    /// What to do, after "it has no secret yet: ".
+    pub advice: String,
 }
 
 /// `[listen]`
@@ -326,9 +342,9 @@ pub enum AlertOn {
 /// What to do where a development instance has no secret yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingSecrets {
-    /// Make one and keep it in the data directory: `serve` and `send`.
+    /// Make one and keep it in the data directory: `serve`.
     Make,
-    /// Touch nothing: the endpoint is left out and a warning says why. For `check`.
+    /// Touch nothing: the endpoint is left out and a warning says why. For `check` and `send`.
     Report,
 }
 
@@ -463,9 +479,9 @@ impl fmt::Display for ConfigError {
                 (None, _) => write!(f, "development instance: ")?,
             }
             if !problem.key.is_empty() {
-                write!(f, "{}: ", problem.key)?;
+                write!(f, "{}: ", printable(&problem.key))?;
             }
-            write!(f, "{}", problem.message)?;
+            f.write_str(&printable(&problem.message))?;
         }
         Ok(())
     }

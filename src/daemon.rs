@@ -1,13 +1,16 @@
 //! The daemon: starts and joins every thread, and decides when the process ends and with what code.
 //!
-//! The order of a start is the order of trust: the lock on the data directory, the database, the writer (which
-//! accepts nothing before a full checkpoint), the HTTP workers, and the network last. A stop goes the other
-//! way round.
+//! The order of a start is the order of trust: signals, the lock on the data directory, the addresses
+//! (bound, not accepting), the database, the writer (which accepts nothing before a full checkpoint), the
+//! HTTP workers, and the fronts last. A stop goes the other way round.
 
 use std::fmt;
+use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -29,14 +32,19 @@ use crate::writer::{self, Writer};
 
 mod assembly;
 mod background;
+mod run_dir;
 
 pub use assembly::check;
 
 use assembly::{Assembly, Folders};
 use background::Background;
+use run_dir::{RunDir, remove_stale_socket};
 
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How often a start that is kept waiting says so.
+const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// How often a start looks whether the store is ready.
 const READY_TICK: Duration = Duration::from_millis(5);
@@ -49,9 +57,6 @@ const ADMIN_DESCRIPTORS: usize = 64;
 
 /// Descriptors for the database, the listeners, signals and logs.
 const DESCRIPTORS_KEPT: usize = 32;
-
-/// Room for the file name in the 108 bytes that a Unix socket's path may have.
-const SOCKET_DIR_BYTES_MAX: usize = 90;
 
 /// Why the daemon did not start.
 #[derive(Debug)]
@@ -67,6 +72,8 @@ pub enum StartError {
     },
     /// A handler could not start: in a folder of SQL, say, one line for each mistake.
     Handlers(String),
+    /// A signal came while the start was waiting for another process.
+    Stopped,
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -75,10 +82,10 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Storage(error) => write!(f, "{error}"),
-            Self::Listen { address, source } => write!(
-                f,
-                "cannot listen on {address}: {source}; is another inboxd running? Choose another address under [listen]"
-            ),
+            Self::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}; {}", advice(address, source))
+            }
+            Self::Stopped => f.write_str("stopped before it was ready"),
             Self::Handlers(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
@@ -89,8 +96,22 @@ impl std::error::Error for StartError {
         match self {
             Self::Storage(error) => Some(error),
             Self::Listen { source, .. } => Some(source),
-            Self::Handlers(_) | Self::Other(_) => None,
+            Self::Stopped | Self::Handlers(_) | Self::Other(_) => None,
         }
+    }
+}
+
+fn advice(address: &str, source: &std::io::Error) -> &'static str {
+    let is_unix = address.starts_with("unix:");
+    match source.kind() {
+        ErrorKind::AddrInUse => "is another inboxd running? Choose another address under [listen]",
+        ErrorKind::AddrNotAvailable => "this machine has no such address; `ip address` shows those it has",
+        ErrorKind::PermissionDenied if is_unix => "inboxd's user must be able to write to that directory",
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 need a privilege: choose a higher one behind the proxy, or grant CAP_NET_BIND_SERVICE"
+        }
+        ErrorKind::NotFound => "make that directory first",
+        _ => "choose another address under [listen]",
     }
 }
 
@@ -109,12 +130,15 @@ pub enum Ended {
     StorageFailed(String),
     /// The HTTP server behind the front accepts no more.
     HttpFailed(String),
+    /// The writer panicked: a bug.
+    WriterPanicked(String),
 }
 
 enum Event {
     Signal,
     Reload,
     WriterEnded(rusqlite::Result<()>),
+    WriterPanicked(String),
     HttpFailed(String),
 }
 
@@ -133,7 +157,8 @@ pub struct Daemon {
     events_stored: i64,
     background: Background,
     folders: Folders,
-    socket: PathBuf,
+    socket_files: Vec<SocketFile>,
+    run_dir: RunDir,
     _lock: DataDirLock,
 }
 
@@ -160,16 +185,19 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start_with(config: Config, registry: &Registry) -> Result<Self, StartError> {
+        let (sender, events) = mpsc::channel();
+        watch_signals(&sender)?;
         let lock = db::lock_data_dir(&config.data_dir)?;
-        let mut conn = db::open_writer_in(&config.database, assembly::home(&config))?;
+        // bound before a database is made, accepting when all else runs: a port that is taken costs nothing
+        let mut socket_files = Vec::new();
+        let (webhooks_listener, webhooks) = bind(&config.listen.webhooks, &mut socket_files)?;
+        let admin = config.listen.admin.as_ref().map(|address| bind(address, &mut socket_files));
+        let (admin_listener, admin) = admin.transpose()?.unzip();
+
+        let mut conn = open_patiently(&config.database, assembly::home(&config), &events)?;
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::Sql { path: config.database.clone(), source };
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
-        // bound before any thread runs: a port that is taken ends the start, not the daemon
-        let (webhooks_listener, webhooks) = bind(&config.listen.webhooks)?;
-        let (admin_listener, admin) = config.listen.admin.as_ref().map(bind).transpose()?.unzip();
-
-        let (sender, events) = mpsc::channel();
         let settings = writer::Settings::new(
             config.database.clone(),
             config.limits.handler_timeout,
@@ -177,7 +205,7 @@ impl Daemon {
         );
         let (writer, handle) = Writer::new(conn, settings).map_err(storage)?;
         let ended = sender.clone();
-        spawn("writer", move || tell(&ended, Event::WriterEnded(writer.run())))?;
+        spawn("writer", move || tell(&ended, end_of(|| writer.run())))?;
 
         let with_handlers = |(config, handlers)| Arc::new(Endpoint { config, handlers });
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
@@ -191,12 +219,12 @@ impl Daemon {
         };
         let background = Background::start(worker, &wake, &handle, background_settings)?;
         let app = Arc::new(App::new(&endpoints, config.public_url.clone(), handle, wake));
-        let socket = socket_path(&config.data_dir)?;
+        let run_dir = RunDir::claim(&config.data_dir)?;
+        let socket = run_dir.socket();
         let server = tiny_http::Server::http_unix(&socket)
             .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))?;
         let server = Arc::new(server);
         let workers = spawn_workers(&app, &server, &sender)?;
-        watch_signals(&sender)?;
 
         let descriptors = front::raise_descriptor_limit();
         let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
@@ -213,7 +241,8 @@ impl Daemon {
             events_stored,
             background,
             folders,
-            socket,
+            socket_files,
+            run_dir,
             _lock: lock,
         };
         for (name, listener) in listeners {
@@ -279,6 +308,13 @@ impl Daemon {
                 self.close_fronts(Duration::from_secs(1));
                 Ended::StorageFailed(reason)
             }
+            Ok(Event::WriterPanicked(reason)) => {
+                log::error!(
+                    "the writer panicked ({reason}): nothing is accepted any more; ending to start again"
+                );
+                self.close_fronts(Duration::from_secs(1));
+                Ended::WriterPanicked(reason)
+            }
             Ok(Event::HttpFailed(reason)) => {
                 log::error!("the HTTP server behind the front failed: {reason}; ending to start again");
                 self.close_fronts(Duration::from_secs(1));
@@ -289,6 +325,8 @@ impl Daemon {
 
     fn close_fronts(&mut self, time_max: Duration) {
         self.app.drain();
+        // while it is still ours: the next daemon may bind the path as soon as nobody listens
+        self.socket_files.clear();
         let end = Instant::now() + time_max;
         for front in &self.fronts {
             front.stop_accepting();
@@ -308,7 +346,8 @@ impl Daemon {
 
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
-        let Self { app, server, fronts, workers, background, events, socket, .. } = self;
+        // the run directory and the lock go last, with what is left of self
+        let Self { app, server, fronts, workers, background, events, .. } = self;
         background.stop();
         for _ in &workers {
             server.unblock();
@@ -321,14 +360,12 @@ impl Daemon {
         // the fronts ask the app for size limits, so they hold it as well
         drop((fronts, app));
         let ended = events.iter().find_map(|event| match event {
-            Event::WriterEnded(result) => Some(result),
+            Event::WriterEnded(Ok(())) => Some(Ended::Stopped),
+            Event::WriterEnded(Err(error)) => Some(Ended::StorageFailed(error.to_string())),
+            Event::WriterPanicked(reason) => Some(Ended::WriterPanicked(reason)),
             Event::Signal | Event::Reload | Event::HttpFailed(_) => None,
         });
-        drop(std::fs::remove_file(socket));
-        match ended {
-            Some(Err(error)) => Ended::StorageFailed(error.to_string()),
-            Some(Ok(())) | None => Ended::Stopped,
-        }
+        ended.unwrap_or(Ended::Stopped)
     }
 
     fn open_front(
@@ -346,7 +383,7 @@ impl Daemon {
         let is_public = name == front::WEBHOOKS;
         let settings = front::Settings {
             listener: name,
-            upstream_socket: self.socket.clone(),
+            upstream_socket: self.run_dir.socket(),
             connections_max: if is_public { limits.connections_max } else { ADMIN_CONNECTIONS_MAX },
             descriptors_max: if is_public {
                 descriptors.saturating_sub(DESCRIPTORS_KEPT + ADMIN_DESCRIPTORS)
@@ -366,8 +403,64 @@ impl Daemon {
     }
 }
 
-/// The listener, and its address as others reach it: port 0 has become a real one.
-fn bind(address: &Address) -> Result<(front::Listener, Address), StartError> {
+/// What the writer's thread ended with. It catches the panics of jobs; this is for those of its own.
+fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Event::WriterEnded(result),
+        Err(panic) => Event::WriterPanicked(writer::panic_text(&*panic).to_owned()),
+    }
+}
+
+/// Waits for another process that holds the whole file.
+fn open_patiently(
+    database: &Path,
+    home: db::Home,
+    events: &Receiver<Event>,
+) -> Result<rusqlite::Connection, StartError> {
+    patiently(database, events, || match db::open_writer_in(database, home) {
+        Err(OpenError::Sql { source, .. }) if db::is_busy_error(&source) => Ok(None),
+        opened => opened.map(Some),
+    })
+}
+
+/// Tries until no other process is in the way, and says so; a signal ends it.
+fn patiently<T>(
+    database: &Path,
+    events: &Receiver<Event>,
+    mut attempt: impl FnMut() -> Result<Option<T>, OpenError>,
+) -> Result<T, StartError> {
+    let mut told_at: Option<Instant> = None;
+    loop {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+        if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+            told_at = Some(Instant::now());
+            log::warn!(
+                "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
+                database.display()
+            );
+        }
+        // nothing but signals is sent before the writer runs
+        if events.recv_timeout(Duration::from_millis(100)).is_ok() {
+            return Err(StartError::Stopped);
+        }
+    }
+}
+
+/// The listener's own file; removed when the daemon stops, or does not start.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// The listener, and its address as others reach it: port 0 has become a real one. A Unix socket is for
+/// its owner and its group, which is the proxy's.
+fn bind(address: &Address, files: &mut Vec<SocketFile>) -> Result<(front::Listener, Address), StartError> {
     let failed = |source| StartError::Listen { address: address.to_string(), source };
     match address {
         Address::Tcp(tcp) => {
@@ -378,29 +471,11 @@ fn bind(address: &Address) -> Result<(front::Listener, Address), StartError> {
         Address::Unix(path) => {
             remove_stale_socket(path);
             let listener = UnixListener::bind(path).map_err(failed)?;
+            files.push(SocketFile(path.clone()));
+            std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
             Ok((front::Listener::Unix(listener), address.clone()))
         }
     }
-}
-
-/// A socket that nobody listens on is left over from a process that was killed.
-fn remove_stale_socket(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
-        drop(std::fs::remove_file(path));
-    }
-}
-
-/// The socket between front and tiny_http, in a directory that nobody else can enter.
-fn socket_path(data_dir: &Path) -> Result<PathBuf, StartError> {
-    let mut dir = data_dir.join("run");
-    if dir.as_os_str().len() > SOCKET_DIR_BYTES_MAX {
-        dir = std::env::temp_dir().join(format!("inboxd-{}", std::process::id()));
-    }
-    db::create_private_dir(&dir)?;
-    let socket = dir.join("http.sock");
-    remove_stale_socket(&socket);
-    Ok(socket)
 }
 
 fn worker_settings(worker: &config::Worker) -> worker::Settings {
@@ -452,4 +527,16 @@ fn spawn<T: Send + 'static>(
 /// Nobody listens any more once the daemon is ending: then there is nobody to tell.
 fn tell(events: &Sender<Event>, event: Event) {
     drop(events.send(event));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_panics_is_noticed() {
+        let ended = end_of(|| panic!("a bug of the writer"));
+        assert!(matches!(ended, Event::WriterPanicked(reason) if reason == "a bug of the writer"));
+        assert!(matches!(end_of(|| Ok(())), Event::WriterEnded(Ok(()))));
+    }
 }

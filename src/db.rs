@@ -5,14 +5,15 @@
 //! settings; what the tables mean is told in the module of each table.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rustix::fs::Access;
 
 use crate::bookkeeping;
 
@@ -34,6 +35,9 @@ const LOCK_LOOKS_MAX: i32 = 5_000;
 /// Between two looks. SQLite's own waits grow to 100 ms, in which others take the lock again and again.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
+/// As short as that in a start, which tells what it waits for and tries again.
+pub(crate) const START_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// How much of a start may go into looking for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
 
@@ -49,7 +53,20 @@ pub enum OpenError {
         /// What was found.
         finding: String,
     },
-    /// The file is not ours, newer than this program, or was changed by hand.
+    /// There is no database yet.
+    Missing(PathBuf),
+    /// The file belongs to somebody else.
+    Denied(PathBuf),
+    /// Something of this user's that cannot be created or written, whatever is tried again.
+    Unusable {
+        /// What was attempted, and on which file.
+        action: String,
+        /// What the system said.
+        source: io::Error,
+        /// What to do.
+        advice: String,
+    },
+    /// The file is not ours, newer than this program, was changed by hand, or is no file.
     Refused {
         /// The database file.
         path: PathBuf,
@@ -82,12 +99,26 @@ impl fmt::Display for OpenError {
             ),
             Self::Damaged { path, finding } => write!(
                 f,
-                "{}: the file is damaged or not a database ({finding}); restore the latest backup",
+                "{}: the file is damaged or not a database ({finding}); keep it, and restore a copy",
                 path.display()
             ),
+            Self::Missing(path) => {
+                write!(f, "there is no database at {}; `inboxd serve` makes it", path.display())
+            }
+            Self::Denied(path) => {
+                write!(f, "{}: permission denied; run this as the user that owns it", path.display())
+            }
+            Self::Unusable { action, source, advice } => write!(f, "cannot {action}: {source}; {advice}"),
             Self::Refused { path, reason } => write!(f, "{}: {reason}", path.display()),
             Self::Io { action, source } => write!(f, "cannot {action}: {source}"),
-            Self::Sql { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Sql { path, source } if is_busy_error(source) => {
+                write!(
+                    f,
+                    "{}: another process holds the database; try again when it has ended",
+                    path.display()
+                )
+            }
+            Self::Sql { path, source } => write!(f, "{}: {}", path.display(), without_sql(source)),
         }
     }
 }
@@ -95,9 +126,13 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Io { source, .. } | Self::Unusable { source, .. } => Some(source),
             Self::Sql { source, .. } => Some(source),
-            Self::Locked(_) | Self::Damaged { .. } | Self::Refused { .. } => None,
+            Self::Locked(_)
+            | Self::Missing(_)
+            | Self::Denied(_)
+            | Self::Damaged { .. }
+            | Self::Refused { .. } => None,
         }
     }
 }
@@ -120,6 +155,14 @@ impl Home {
     }
 }
 
+/// SQLite's word without the statement, which may be long and of many lines.
+pub fn without_sql(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// The data directory, held against a second daemon until dropped.
 #[derive(Debug)]
 pub struct DataDirLock {
@@ -133,7 +176,8 @@ pub struct DataDirLock {
 pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
     create_private_dir(data_dir)?;
     let path = data_dir.join("lock");
-    let io = |source| OpenError::Io { action: format!("lock {}", path.display()), source };
+    let io = |source| io_error(format!("lock {}", path.display()), source, data_dir);
+    warn_if_shared(data_dir);
     let file =
         OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(io)?;
     match file.try_lock() {
@@ -151,11 +195,84 @@ pub fn create_private_dir(path: &Path) -> Result<(), OpenError> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|source| OpenError::Io { action: format!("create {}", path.display()), source })
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|source| {
+        let parent = path.ancestors().skip(1).find(|parent| parent.exists()).unwrap_or(path);
+        io_error(format!("create {}", path.display()), source, parent)
+    })
+}
+
+/// What trying again does not cure is told apart from a full or failing disk.
+fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
+    use io::ErrorKind::{
+        AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    let advice = match source.kind() {
+        PermissionDenied => {
+            let path = path.display();
+            format!("run inboxd as the user that owns {path}, or give it that user: chown USER {path}")
+        }
+        ReadOnlyFilesystem => "put data_dir where this machine can write".to_owned(),
+        AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound => {
+            "choose another data_dir".to_owned()
+        }
+        _ => return OpenError::Io { action, source },
+    };
+    OpenError::Unusable { action, source, advice }
+}
+
+/// The directory may be shared on purpose, so it is left as it is.
+fn warn_if_shared(data_dir: &Path) {
+    let mode = fs::metadata(data_dir).map_or(0, |dir| dir.permissions().mode() & 0o777);
+    if mode & 0o077 != 0 {
+        let path = data_dir.display();
+        log::warn!("{path}: mode {mode:04o} lets others in; unless that is meant, run: chmod 700 {path}");
+    }
+}
+
+/// What stands at the database's path, without opening it. `None` where nothing does.
+fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
+    let refused = |reason: &str| {
+        Err(OpenError::Refused {
+            path: path.to_path_buf(),
+            reason: format!("{reason}; choose another data_dir, or move it away"),
+        })
+    };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => refused("is a directory and no database"),
+        Ok(found) if !found.is_file() => refused("is no ordinary file"),
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound if path.is_symlink() => {
+                refused("is a symbolic link to a file that does not exist (is a disk not mounted?)")
+            }
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+            io::ErrorKind::PermissionDenied => Err(OpenError::Denied(path.to_path_buf())),
+            _ => Err(OpenError::Io { action: format!("look at {}", path.display()), source: error }),
+        },
+    }
+}
+
+/// A database that others can read holds their customers' data: it and its log become 0600.
+fn make_private(path: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        let file = PathBuf::from(file);
+        let Ok(found) = fs::metadata(&file) else { continue };
+        let mode = found.permissions().mode() & 0o777;
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        match fs::set_permissions(&file, Permissions::from_mode(0o600)) {
+            Ok(()) => log::warn!("{}: mode {mode:04o} let others in; it is 0600 now", file.display()),
+            Err(error) => log::warn!(
+                "{}: mode {mode:04o} lets others in and cannot be changed: {error}",
+                file.display()
+            ),
+        }
+    }
 }
 
 /// Opens the writer's connection where the database lives; see [`open_writer`].
@@ -167,7 +284,7 @@ pub fn open_writer_in(path: &Path, home: Home) -> Result<Connection, OpenError> 
         Home::Own => return open_writer(path),
         Home::Application { allow_wal } => embedded::open(path, allow_wal)?,
     };
-    compare_schema(&conn, path, home)?;
+    compare_schema(&conn, path)?;
     Ok(conn)
 }
 
@@ -192,7 +309,7 @@ pub fn scratch(path: &Path, home: Home) -> Result<Connection, OpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
         wait_for_locks(&mut conn).map_err(sql)?;
-        copy_schema(&conn, &scratch).map_err(|source| damaged(path, source))?;
+        copy_schema(&conn, &scratch).map_err(|source| of_sqlite(path, source))?;
     }
     for object in embedded::objects(home.is_embedded()).map_err(sql)? {
         // those that came from the file are there already
@@ -224,20 +341,34 @@ fn copy_schema(from: &Connection, to: &Connection) -> rusqlite::Result<()> {
 /// # Errors
 /// See [`OpenError`]; a file that is refused is not changed.
 pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
-    create_private_file(path)?;
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let existed = look_at(path)?.is_some();
+    if !existed {
+        create_private_file(path)?;
+    }
+    // SQLite would go on with what it may only read
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
+        .map_err(|source| io_error(format!("write {}", path.display()), source.into(), path))?;
+    let sql = |source| of_sqlite(path, source);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-    wait_for_locks(&mut conn).map_err(sql)?;
-    if is_empty(&conn).map_err(|source| damaged(path, source))? {
+    conn.busy_timeout(START_BUSY_TIMEOUT).map_err(sql)?;
+    if is_empty(&conn).map_err(sql)? {
         create(&mut conn).map_err(sql)?;
         sync_dir(path)?;
+        if existed {
+            log::warn!(
+                "{}: was an empty file; a new database was made in its place, without any history",
+                path.display()
+            );
+        }
     } else {
         refuse_foreign(&conn, path)?;
     }
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
-    compare_schema(&conn, path, Home::Own)?;
+    compare_schema(&conn, path)?;
+    make_private(path);
+    wait_for_locks(&mut conn).map_err(sql)?;
     Ok(conn)
 }
 
@@ -245,15 +376,14 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 /// lock, and leaves checkpoints to the daemon.
 ///
 /// # Errors
-/// See [`OpenError`]; a missing file is an I/O error that says so.
+/// See [`OpenError`].
 pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
-    if !path.exists() {
-        return Err(OpenError::Io {
-            action: format!("open {}", path.display()),
-            source: io::ErrorKind::NotFound.into(),
-        });
+    if look_at(path)?.is_none() {
+        return Err(OpenError::Missing(path.to_path_buf()));
     }
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
+        .map_err(|_| OpenError::Denied(path.to_path_buf()))?;
+    let sql = |source| of_sqlite(path, source);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     wait_for_locks(&mut conn).map_err(sql)?;
@@ -268,18 +398,22 @@ pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// See [`OpenError`]; a missing file is an I/O error that says so.
 pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, OpenError> {
-    if !path.exists() {
-        return Err(OpenError::Io {
-            action: format!("open {}", path.display()),
-            source: io::ErrorKind::NotFound.into(),
-        });
+    if look_at(path)?.is_none() {
+        return Err(OpenError::Missing(path.to_path_buf()));
     }
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    // SQLite's word for a file, or a log beside it, that this user may not use
+    let sql = |source: rusqlite::Error| match source.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+            OpenError::Denied(path.to_path_buf())
+        }
+        _ => of_sqlite(path, source),
+    };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     wait_for_locks(&mut conn).map_err(sql)?;
     harden(&conn).map_err(sql)?;
     conn.pragma_update(None, "query_only", true).map_err(sql)?;
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(sql)?;
     refuse_foreign(&conn, path)?;
     let end = Instant::now() + read_time_max;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
@@ -378,12 +512,19 @@ fn is_index_error(error: &rusqlite::Error) -> bool {
     })
 }
 
+/// Whether the file is not what was once written to it.
+pub fn is_damage_error(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
 /// The database is created 0600 before SQLite opens it: `-wal` and `-shm` inherit that mode.
 fn create_private_file(path: &Path) -> Result<(), OpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(source) => Err(OpenError::Io { action: format!("create {}", path.display()), source }),
+        Err(source) => {
+            Err(io_error(format!("create {}", path.display()), source, path.parent().unwrap_or(path)))
+        }
     }
 }
 
@@ -421,9 +562,9 @@ fn create(conn: &mut Connection) -> rusqlite::Result<()> {
 fn refuse_foreign(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let number = |pragma: &str| {
         conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
-            .map_err(|source| damaged(path, source))
+            .map_err(|source| of_sqlite(path, source))
     };
-    let embedded = bookkeeping::schema_version(conn).map_err(|source| damaged(path, source))?;
+    let embedded = bookkeeping::schema_version(conn).map_err(|source| of_sqlite(path, source))?;
     let reason = if embedded == Some(SCHEMA_VERSION) {
         return Ok(());
     } else if let Some(other) = embedded {
@@ -448,7 +589,7 @@ fn refuse_foreign(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 /// The settings of the writer's connection. `synchronous=FULL` is what makes a 2xx true after a power
 /// loss; `wal_autocheckpoint=0` because SQLite swallows the I/O errors of automatic checkpoints.
 fn settle(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let sql = |source| of_sqlite(path, source);
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(sql)?;
     if !mode.eq_ignore_ascii_case("wal") {
@@ -491,7 +632,7 @@ fn distrust(conn: &Connection) -> rusqlite::Result<()> {
 
 /// Looks for damage, for as long as a start may take; a large file is only looked at in part.
 fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let sql = |source| of_sqlite(path, source);
     let end = Instant::now() + QUICK_CHECK_TIME_MAX;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     let finding = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
@@ -500,22 +641,26 @@ fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
         Ok(text) if text == "ok" => Ok(()),
         Ok(finding) => Err(OpenError::Damaged { path: path.to_path_buf(), finding }),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => Ok(()),
-        Err(source) => Err(damaged(path, source)),
+        Err(source) => Err(of_sqlite(path, source)),
     }
 }
 
-fn damaged(path: &Path, source: rusqlite::Error) -> OpenError {
-    // an I/O error may pass; only what was read and makes no sense is damage
-    if matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
+/// An I/O error may pass; only what was read and makes no sense is damage.
+fn of_sqlite(path: &Path, source: rusqlite::Error) -> OpenError {
+    if is_damage_error(&source) {
         return OpenError::Damaged { path: path.to_path_buf(), finding: source.to_string() };
     }
     OpenError::Sql { path: path.to_path_buf(), source }
 }
 
 /// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
-fn compare_schema(conn: &Connection, path: &Path, home: Home) -> Result<(), OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
-    for embedded::Object { kind, name, sql: text } in embedded::objects(home.is_embedded()).map_err(sql)? {
+///
+/// # Errors
+/// [`OpenError::Refused`] names the first object that is missing or different.
+pub fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let sql = |source| of_sqlite(path, source);
+    let is_embedded = bookkeeping::schema_version(conn).map_err(sql)?.is_some();
+    for embedded::Object { kind, name, sql: text } in embedded::objects(is_embedded).map_err(sql)? {
         let found = conn.query_row(
             "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
             (&kind, &name, &text),
@@ -526,7 +671,7 @@ fn compare_schema(conn: &Connection, path: &Path, home: Home) -> Result<(), Open
                 path: path.to_path_buf(),
                 reason: format!(
                     "the {kind} {name} is missing or was altered; \
-                     restore a backup, or undo the change with the sqlite3 shell while inboxd is stopped"
+                     restore a copy, or undo the change with the sqlite3 shell while inboxd is stopped"
                 ),
             });
         }

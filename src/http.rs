@@ -14,7 +14,7 @@ use tiny_http::{Header, Method, Request, Response, StatusCode};
 
 use crate::clock;
 use crate::front;
-use crate::receive::{self, Disposition, Endpoint, Outcome};
+use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
 use crate::verify::{Delivery, Headers, Rejection, VerifiedEvent};
 use crate::worker::Wake;
 use crate::writer::{WriteError, WriterHandle};
@@ -146,7 +146,7 @@ impl App {
         self.writer.submit(
             move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms),
             move |result| {
-                if let Ok(Outcome::Accepted) = result {
+                if let Ok(Receipt { outcome: Outcome::Accepted, .. }) = result {
                     wake.ring();
                 }
                 answer(request, &told.answer_to(result));
@@ -178,10 +178,17 @@ struct Told {
 }
 
 impl Told {
-    fn answer_to(&self, result: Result<Outcome, WriteError>) -> Answer {
+    fn answer_to(&self, result: Result<Receipt, WriteError>) -> Answer {
         let Self { endpoint, event_id } = self;
         match result {
-            Ok(outcome) => {
+            Ok(Receipt { outcome, review: Some(reason) }) => {
+                log::warn!(
+                    "review endpoint={endpoint} event_id={event_id} outcome={}: {reason}",
+                    word(outcome)
+                );
+                Answer::Stored(outcome)
+            }
+            Ok(Receipt { outcome, review: None }) => {
                 log::debug!("stored endpoint={endpoint} event_id={event_id} outcome={}", word(outcome));
                 Answer::Stored(outcome)
             }

@@ -20,6 +20,7 @@ pub mod reviews;
 pub mod bookkeeping;
 pub mod alerts;
 pub mod db;
+pub mod printable;
 pub mod clock;
 pub mod retry;
 

@@ -3,6 +3,7 @@
 //! Everything one delivery changes is written by [`store`], in one savepoint of one transaction: the
 //! inbox row, what the handlers do, what waits for a person. It never answers anybody.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use rusqlite::Transaction;
@@ -100,6 +101,15 @@ fn scope(endpoint: &config::Endpoint, event: &VerifiedEvent) -> Scope {
     }
 }
 
+/// What to answer, and what to tell once it is committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// What became of the delivery.
+    pub outcome: Outcome,
+    /// Why a person has to look at it, where this delivery found that out.
+    pub review: Option<String>,
+}
+
 /// Stores the event and does its work. Runs in the writer's transaction, possibly more than once.
 ///
 /// # Errors
@@ -110,8 +120,14 @@ pub fn store(
     event: &VerifiedEvent,
     disposition: &Disposition,
     now_ms: i64,
-) -> Result<Outcome, JobError> {
-    let delivery = Stored { tx, endpoint, event, disposition, now_ms };
+) -> Result<Receipt, JobError> {
+    let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
+    let outcome = settle(&delivery)?;
+    Ok(Receipt { outcome, review: delivery.review.into_inner() })
+}
+
+fn settle(delivery: &Stored<'_>) -> Result<Outcome, JobError> {
+    let event = delivery.event;
     if let Some(outcome) = delivery.insert(event.event_id())? {
         return Ok(outcome);
     }
@@ -139,6 +155,7 @@ struct Stored<'a> {
     event: &'a VerifiedEvent,
     disposition: &'a Disposition,
     now_ms: i64,
+    review: RefCell<Option<String>>,
 }
 
 impl Stored<'_> {
@@ -249,6 +266,7 @@ impl Stored<'_> {
 
     fn open_review(&self, kind: Kind, key: &str, reason: &str) -> Result<(), JobError> {
         let name = &self.endpoint.config.name;
+        *self.review.borrow_mut() = Some(reason.to_owned());
         Ok(reviews::open(self.tx, kind, name, key, reason, self.now_ms)?)
     }
 }

@@ -6,6 +6,7 @@
 //! on in a transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -318,6 +319,8 @@ pub struct Writer {
     checkpoint_is_due: bool,
     next_truncate: Instant,
     log_told_bytes: u64,
+    /// Device and inode of the database file when the connection was opened.
+    file: Option<(u64, u64)>,
 }
 
 /// What SQLite's hooks and the writer share.
@@ -383,6 +386,7 @@ impl Writer {
         let writer = Self {
             conn,
             queue,
+            file: file_at(&settings.database),
             settings,
             health: Arc::clone(&health),
             guard,
@@ -441,9 +445,13 @@ impl Writer {
             match self.queue.recv_timeout(IDLE_TICK) {
                 Ok(first) => {
                     let batch = self.gather(first);
+                    if let Err(gone) = self.look_for_file() {
+                        batch.into_iter().for_each(|job| refuse(job, "the database file is gone"));
+                        return Err(gone);
+                    }
                     self.process(batch)?;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.look_for_file()?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.checkpoint()?;
@@ -623,6 +631,21 @@ impl Writer {
         }
     }
 
+    /// A file that was deleted or replaced takes everything written to it along: what is still committed
+    /// there would be acknowledged and lost.
+    fn look_for_file(&self) -> rusqlite::Result<()> {
+        if self.file.is_none() || file_at(&self.settings.database) == self.file {
+            return Ok(());
+        }
+        self.health.failed.store(true, Ordering::Release);
+        let reason = format!(
+            "{} was deleted or replaced while inboxd ran; put the file back, or a copy of it",
+            self.settings.database.display()
+        );
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY_DBMOVED);
+        Err(rusqlite::Error::SqliteFailure(code, Some(reason)))
+    }
+
     /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
     fn read_disk(&mut self) {
         let now = Instant::now();
@@ -705,12 +728,16 @@ fn is_interrupted(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(no message)")
+}
+
+fn file_at(path: &std::path::Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn wal_bytes(database: &std::path::Path) -> u64 {

@@ -5,8 +5,10 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
 
-use support::{Daemon, inboxd, invoice_event};
+use support::{Daemon, Ran, inboxd, invoice_event};
 
 /// A daemon on a fixed port, so that `send` finds it through the configuration.
 fn reachable() -> Daemon {
@@ -192,7 +194,289 @@ fn without_a_configuration_serve_and_send_agree_on_everything() {
         dir.path(),
         &["send", "stripe", "invoice.paid", "--to", "http://127.0.0.1:1/", "--secret-file", "no"],
     );
+    assert_eq!(sent.code, 4, "{sent:?}");
+}
+
+#[test]
+fn send_makes_no_secret_and_says_who_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let sent = inboxd(dir.path(), &["send", "github", "ping"]);
+    assert_eq!(sent.code, 6, "{sent:?}");
+    assert!(
+        sent.stderr.contains("inboxd serve") && sent.stderr.contains("GITHUB_WEBHOOK_SECRET"),
+        "{sent:?}"
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn send_says_with_which_secret_it_signed_what_was_refused() {
+    let daemon = reachable();
+    support::write_secret(daemon.dir.path(), "stripe.secret", "whsec_another_secret");
+    let sent = daemon.inboxd(&["send", "stripe", "invoice.paid"]);
+    assert_eq!(sent.code, 1, "{sent:?}");
+    let fingerprint = daemon.inboxd(&["check", "--json"]).stdout;
+    let check: serde_json::Value = serde_json::from_str(&fingerprint).unwrap();
+    let fingerprint = check["config"]["endpoint"]["billing"]["secrets"][0]["fingerprint"].as_str().unwrap();
+    for words in ["file:stripe.secret", fingerprint, "same directory"] {
+        assert!(sent.stderr.contains(words), "{words}: {sent:?}");
+    }
+}
+
+#[test]
+fn a_shifted_time_beyond_the_tolerance_is_explained_and_one_that_nobody_signs_too() {
+    let daemon = reachable();
+    let late = daemon.inboxd(&["send", "stripe", "invoice.paid", "--skew=-10m"]);
+    assert!(late.stderr.contains("tolerance of 5m") && late.stderr.contains("10m"), "{late:?}");
+    let unsigned = daemon.inboxd(&["send", "github", "ping", "--skew=-10m"]);
+    assert_eq!(unsigned.code, 0, "{unsigned:?}");
+    assert!(unsigned.stderr.contains("--skew changes nothing"), "{unsigned:?}");
+}
+
+#[test]
+fn a_sample_is_of_the_mode_and_account_that_the_endpoint_takes() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = support::CONFIG
+        .replace("webhooks = \"127.0.0.1:0\"", &format!("webhooks = \"127.0.0.1:{port}\""))
+        .replace(
+            "handlers = [\"billing\"]",
+            "handlers = [\"billing\"]\nlivemode = true\naccount = \"acct_1\"",
+        )
+        + "account = \"octo-org\"\n";
+    let daemon = Daemon::with_config(&config);
+    for (provider, event_type) in [("stripe", "invoice.paid"), ("github", "issues.opened")] {
+        let sent = daemon.inboxd(&["send", provider, event_type]);
+        assert_eq!(sent.code, 0, "{sent:?}");
+    }
+    let scopes = "SELECT group_concat(account || coalesce(livemode, '')) FROM (SELECT * FROM webhook_inbox ORDER BY id)";
+    assert_eq!(daemon.text(scopes), "acct_11,octo-org");
+    let object =
+        "SELECT json_extract(payload, '$.data.object.livemode') FROM webhook_inbox WHERE provider = 'stripe'";
+    assert_eq!(daemon.count(object), 1);
+}
+
+/// A server that gives every request the same answer.
+fn answering(status: &str, body: &str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let answer =
+        format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut bytes = [0; 4096];
+            // the samples end in a brace; nothing after it is waited for
+            while !request.ends_with(b"}") {
+                let count = stream.read(&mut bytes).unwrap();
+                request.extend_from_slice(&bytes[..count]);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+fn send_to(url: &str, more: &[&str]) -> Ran {
+    let dir = tempfile::tempdir().unwrap();
+    support::write_secret(dir.path(), "secret", support::STRIPE_SECRET);
+    let args = ["send", "stripe", "invoice.paid", "--to", url, "--secret-file", "secret"];
+    inboxd(dir.path(), &[&args[..], more].concat())
+}
+
+#[test]
+fn only_the_refusal_of_a_signature_satisfies_bad_signature() {
+    for (status, body, code) in [
+        ("400 Bad Request", r#"{"error":"signature_mismatch"}"#, 0),
+        ("401 Unauthorized", "", 0),
+        ("403 Forbidden", "no", 0),
+        ("404 Not Found", r#"{"error":"not_found"}"#, 1),
+        ("500 Internal Server Error", "", 1),
+        ("200 OK", "", 1),
+        ("503 Service Unavailable", "", 6),
+    ] {
+        let sent = send_to(&answering(status, body), &["--bad-signature"]);
+        assert_eq!(sent.code, code, "{status}: {sent:?}");
+    }
+    let daemon = reachable();
+    let stale = daemon.inboxd(&["send", "stripe", "invoice.paid", "--bad-signature"]);
+    assert_eq!(stale.code, 0, "{stale:?}");
+}
+
+#[test]
+fn unavailable_is_not_a_refusal() {
+    let sent = send_to(&answering("503 Service Unavailable", r#"{"error":"unavailable"}"#), &[]);
+    assert_eq!(sent.code, 6, "{sent:?}");
+    assert!(sent.stderr.contains("unavailable"), "{sent:?}");
+}
+
+#[test]
+fn what_a_server_answers_cannot_move_the_cursor() {
+    let sent =
+        send_to(&answering("200 OK", "\u{1b}[2J\u{202e}\u{200b}ok\nsecond\u{e0041}"), &["--times", "2"]);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert!(sent.stdout.starts_with("200 ?[2J??ok?second?  invoice.paid"), "{sent:?}");
+    assert!(sent.stderr.contains("2 x 200 ?[2J??ok?second?"), "{sent:?}");
+}
+
+#[test]
+fn what_cannot_be_sent_at_all_is_a_usage_error_and_shows_no_password() {
+    for (url, words) in [
+        ("not a url", "is not a URL"),
+        ("127.0.0.1:8787/x", "is not a URL"),
+        ("ftp://example.com/", "must begin with http"),
+        ("http://me:canary@example.com/", "***@example.com"),
+    ] {
+        let sent = send_to(url, &[]);
+        assert_eq!(sent.code, 2, "{url}: {sent:?}");
+        assert!(sent.stderr.contains(words) && !sent.stderr.contains("canary"), "{url}: {sent:?}");
+    }
+    let daemon = reachable();
+    let sent = daemon.inboxd(&["send", "github", "ping", "--id", "a\nb"]);
     assert_eq!(sent.code, 2, "{sent:?}");
+    assert!(sent.stderr.contains("X-GitHub-Delivery"), "{sent:?}");
+    for types in ["", "invoice.paid,", "a,,b", "in voice"] {
+        assert_eq!(daemon.inboxd(&["send", "stripe", types]).code, 2, "{types}");
+    }
+    let many = daemon.inboxd(&["send", "stripe", "a,b,c,d,e,f,g,h,i,j,k", "--times", "100000"]);
+    assert_eq!(many.code, 2, "{many:?}");
+}
+
+#[test]
+fn send_cannot_know_a_port_that_each_start_chooses() {
+    let daemon = Daemon::start();
+    let sent = daemon.inboxd(&["send", "stripe", "invoice.paid"]);
+    assert_eq!(sent.code, 2, "{sent:?}");
+    assert!(sent.stderr.contains("port 0") && sent.stderr.contains("--to"), "{sent:?}");
+}
+
+#[test]
+fn a_file_that_is_missing_is_exit_4_and_one_that_never_ends_is_refused() {
+    let daemon = reachable();
+    let verify = ["verify", "--provider", "stripe", "--secret-file"];
+    for (args, code) in [
+        (vec!["send", "stripe", "a.b", "--file", "absent"], 4),
+        (vec!["send", "stripe", "a.b", "--to", "http://127.0.0.1:1/", "--secret-file", "absent"], 4),
+        ([&verify[..], &["absent"]].concat(), 4),
+        ([&verify[..], &["stripe.secret", "--body", "absent"]].concat(), 4),
+        (vec!["send", "stripe", "a.b", "--file", "/dev/zero"], 2),
+        ([&verify[..], &["stripe.secret", "--body", "/dev/zero"]].concat(), 2),
+        (vec!["--config", "/dev/zero", "check"], 3),
+    ] {
+        let ran = daemon.inboxd(&args);
+        assert_eq!(ran.code, code, "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains("absent") || ran.stderr.contains("larger than"), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_thousand_copies_of_a_large_body_need_the_memory_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    support::write_secret(dir.path(), "secret", support::STRIPE_SECRET);
+    fs::write(dir.path().join("body"), vec![b'x'; 4 << 20]).unwrap();
+    let send = "ulimit -v 1500000; exec \"$0\" send stripe invoice.paid --file body --times 1000 --to http://127.0.0.1:1/ --secret-file secret";
+    let output = Command::new("sh")
+        .args(["-c", send, env!("CARGO_BIN_EXE_inboxd")])
+        .current_dir(dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_stdout_that_takes_nothing_is_a_failure() {
+    let daemon = reachable();
+    for args in [
+        &["send", "stripe", "invoice.paid"][..],
+        &["events", "list", "--json"],
+        &["query", "SELECT 1", "--csv"],
+        &["status"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_inboxd"))
+            .args(args)
+            .current_dir(daemon.dir.path())
+            .stdout(fs::File::create("/dev/full").unwrap())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{args:?}");
+    }
+}
+
+#[test]
+fn what_a_sender_put_into_an_event_cannot_move_the_cursor() {
+    let daemon = Daemon::start();
+    daemon.stripe(&invoice_event("evt_1", "voided", "in_1", 4200));
+    daemon.stripe(&invoice_event("evt_2", "paid", "in_1", 4200));
+    daemon
+        .sql()
+        .execute("UPDATE reviews SET reason = char(27) || '[2J' || char(8206) || char(65279) || 'void'", [])
+        .unwrap();
+    daemon
+        .sql()
+        .execute("UPDATE webhook_inbox SET object_id = 'in' || char(10) || 'x' || char(1564)", [])
+        .unwrap();
+    let show = daemon.inboxd(&["events", "show", "evt_2"]);
+    assert!(show.stdout.contains("?[2J??void") && show.stdout.contains("in?x?"), "{show:?}");
+    let columns = daemon.inboxd(&["query", "SELECT 1 AS \"a\u{1b}b\""]);
+    assert!(columns.stdout.starts_with("a?b"), "{columns:?}");
+}
+
+#[test]
+fn a_body_is_bytes_and_has_no_json_flag() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.inboxd(&["events", "body", "evt_1", "--json"]).code, 2);
+}
+
+#[test]
+fn a_misspelt_endpoint_is_told_of_beside_the_empty_list() {
+    let daemon = Daemon::start();
+    let list = daemon.inboxd(&["events", "list", "--endpoint", "biling"]);
+    assert_eq!((list.code, list.stdout.as_str()), (0, ""));
+    assert!(
+        list.stderr.contains("no endpoint biling") && list.stderr.contains("did you mean billing?"),
+        "{list:?}"
+    );
+    assert_eq!(daemon.inboxd(&["events", "list", "--limit", "100001"]).code, 2);
+}
+
+#[test]
+fn a_long_answer_is_cut_as_a_table_and_whole_as_csv_or_json() {
+    let daemon = Daemon::start();
+    let sql =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10002) SELECT i FROM n";
+    let table = daemon.inboxd(&["query", sql]);
+    assert_eq!(table.stdout.lines().count(), 10_001);
+    assert!(table.stderr.contains("first 10000 rows") && table.stderr.contains("LIMIT"), "{}", table.stderr);
+    for (flag, lines) in [("--csv", 10_003), ("--json", 10_002)] {
+        let whole = daemon.inboxd(&["query", sql, flag]);
+        assert_eq!((whole.stdout.lines().count(), whole.stderr.as_str()), (lines, ""), "{flag}");
+    }
+}
+
+#[test]
+fn no_column_is_lost_and_no_number_becomes_null() {
+    let daemon = Daemon::start();
+    let sql =
+        "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a, 5 AS b, 6 AS b, 9e999 AS up, -9e999 AS down, NULL AS none";
+    let json: serde_json::Value =
+        serde_json::from_str(&daemon.inboxd(&["query", sql, "--json"]).stdout).unwrap();
+    let expected = serde_json::json!({
+        "a": 1, "a_3": 2, "a_2": 3, "a_4": 4, "b": 5, "b_2": 6, "up": "Infinity", "down": "-Infinity", "none": null,
+    });
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn verify_says_that_it_judges_presets_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let judge =
+        |provider: &str| inboxd(dir.path(), &["verify", "--provider", provider, "--secret-env", "PATH"]);
+    let custom = judge("custom");
+    assert_eq!(custom.code, 2);
+    assert!(custom.stderr.contains("which verify does not read"), "{custom:?}");
+    assert!(judge("strip").stderr.contains("did you mean stripe?"));
 }
 
 #[test]

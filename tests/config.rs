@@ -390,7 +390,7 @@ fn problems_are_json_as_well() {
 fn a_named_file_that_does_not_exist_is_exit_3_and_not_a_development_instance() {
     let ran = Folder::empty().run(&["--config", "absent.toml", "check"]);
     assert_eq!(ran.code, Some(3));
-    assert_eq!(ran.stderr, "inboxd: absent.toml: does not exist; `inboxd init` writes one\n");
+    assert_eq!(ran.stderr, "inboxd: absent.toml: does not exist; `inboxd init absent.toml` writes one\n");
 }
 
 #[test]
@@ -567,6 +567,96 @@ fn init_knows_every_provider() {
     let ran = Folder::empty().run(&["init", "--provider", "gihub"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("did you mean github?"), "{}", ran.stderr);
+}
+
+#[test]
+fn init_writes_the_file_that_config_names() {
+    let folder = Folder::empty();
+    let ran = folder.run(&["--config", "other.toml", "init"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("inboxd --config other.toml serve"), "{}", ran.stderr);
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["other.toml"]);
+    let both = folder.run(&["--config", "other.toml", "init", "third.toml"]);
+    assert_eq!(both.code, Some(2));
+    assert!(both.stderr.contains("other.toml") && both.stderr.contains("third.toml"), "{}", both.stderr);
+    let lost = folder.run(&["init", "absent/inboxd.toml"]);
+    assert_eq!(lost.code, Some(1));
+    assert!(lost.stderr.contains("make its directory first"), "{}", lost.stderr);
+}
+
+#[test]
+fn init_leaves_the_comments_of_a_scheme_alone_and_gives_each_endpoint_its_own_path() {
+    let folder = Folder::empty();
+    folder.run(&["init", "--provider", "custom", "--endpoint", "legacy"]);
+    let text = fs::read_to_string(folder.path().join("inboxd.toml")).unwrap();
+    assert!(
+        text.contains("[endpoint.legacy.scheme]") && text.contains("# header:NAME | json:/pointer"),
+        "{text}"
+    );
+    assert!(text.contains("path      = \"/webhooks/legacy\""), "{text}");
+    folder.run(&["init", "--force"]);
+    let text = fs::read_to_string(folder.path().join("inboxd.toml")).unwrap();
+    assert!(text.contains("path      = \"/webhooks/stripe\""), "as in the development instance: {text}");
+}
+
+#[test]
+fn init_goes_on_with_the_secret_of_the_development_instance() {
+    let folder = Folder::empty();
+    fs::create_dir_all(folder.path().join("inboxd-data/secrets")).unwrap();
+    folder.write("inboxd-data/secrets/billing", SECRET, 0o600);
+    let ran = folder.run(&["init"]);
+    assert!(ran.stderr.contains("inboxd-data/secrets/billing"), "{}", ran.stderr);
+    let check = folder.run(&["check"]);
+    assert_eq!(check.code, Some(0), "{}", check.stderr);
+    assert!(check.stdout.contains("file:./inboxd-data/secrets/billing"), "{}", check.stdout);
+}
+
+#[test]
+fn a_key_with_control_characters_cannot_move_the_cursor() {
+    let ran = Folder::with(&endpoint("\"a\\u001b[2J\\nb\\u202e\" = 1")).run(&["check"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("endpoint.a.a?[2J?b?: unknown key"), "{}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1);
+}
+
+#[test]
+fn a_tolerance_of_hours_is_a_warning() {
+    let ran = Folder::with(&endpoint("tolerance = \"2h\"")).run(&["check"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stdout.contains("endpoint.a.tolerance: \"2h\""), "{}", ran.stdout);
+    assert!(!Folder::with(&endpoint("tolerance = \"1h\"")).run(&["check"]).stdout.contains("warning"));
+}
+
+#[test]
+fn a_file_too_large_for_a_configuration_is_refused() {
+    let ran = Folder::with(&format!("# {}\n", "x".repeat(1 << 20))).run(&["check"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("larger than 1 MiB"), "{}", ran.stderr);
+}
+
+#[test]
+fn print_shows_every_default_of_a_scheme_of_ones_own() {
+    let config =
+        "[endpoint.a]\nprovider = \"custom\"\nsecrets = [\"env:GOOD\"]\nscheme.signature_header = \"X\"\n";
+    let ran = Folder::with(config).run(&["check", "--print"]);
+    let table: toml::Table = ran.stdout.parse().unwrap();
+    let scheme = &table["endpoint"]["a"]["scheme"];
+    for (key, default) in
+        [("encoding", "hex"), ("algorithm", "sha256"), ("key", "text"), ("signed", "{body}")]
+    {
+        assert_eq!(scheme[key].as_str(), Some(default), "{key}");
+    }
+    for key in ["prefix", "timestamp", "timestamp_unit", "event_id"] {
+        assert!(ran.stdout.contains(&format!("# {key} is not set")), "{key}: {}", ran.stdout);
+    }
+    let timed = Folder::with(&format!(
+        "{config}scheme.timestamp = \"header:T\"\nscheme.signed = \"{{ts}}.{{body}}\"\n"
+    ));
+    let ran = timed.run(&["check", "--print"]);
+    assert!(ran.stdout.contains("timestamp_unit = \"s\""), "{}", ran.stdout);
+    assert_eq!(Folder::with(&ran.stdout).run(&["check"]).code, Some(0));
 }
 
 #[test]

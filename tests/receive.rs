@@ -82,7 +82,7 @@ fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, Writ
         let disposition = receive::disposition(&endpoint, &event);
         handle.submit(
             move |tx| receive::store(tx, &endpoint, &event, &disposition, 1_000_000_000),
-            move |result| answer.send((copy, result)).unwrap(),
+            move |result| answer.send((copy, result.map(|receipt| receipt.outcome))).unwrap(),
         );
     }
     drop(go);

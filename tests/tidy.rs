@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in reading order, each with those of the crate it may use. `lib.rs` declares the same order.
 const EDGES: &[(&str, &[&str])] = &[
-    ("config", &["verify"]),
+    ("config", &["verify", "printable"]),
     (
         "daemon",
         &[
@@ -43,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bookkeeping", &[]),
     ("alerts", &["config", "inbox", "outbox", "reviews"]),
     ("db", &["bookkeeping"]),
+    ("printable", &[]),
     ("clock", &[]),
     ("retry", &[]),
 ];

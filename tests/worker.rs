@@ -121,6 +121,7 @@ impl Process {
             .unwrap()
             .run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms))
             .unwrap()
+            .outcome
     }
 
     /// One step with the longest possible wait.

@@ -78,9 +78,8 @@ pub(crate) struct CheckArgs {
 /// `init`
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// Where to write it
-    #[arg(default_value = "inboxd.toml")]
-    pub(crate) path: PathBuf,
+    /// Where to write it [default: --config, else inboxd.toml]
+    pub(crate) path: Option<PathBuf>,
     /// Who sends: a preset's name, or custom
     #[arg(long, default_value = "stripe")]
     pub(crate) provider: String,
@@ -98,13 +97,13 @@ pub(crate) struct InitArgs {
 pub(crate) struct SendArgs {
     /// Whose delivery to imitate, e.g. stripe
     pub(crate) provider: String,
-    /// The event's type, e.g. invoice.paid
-    #[arg(value_name = "TYPE")]
-    pub(crate) event_type: String,
+    /// The event's type, e.g. invoice.paid; several, separated by commas, are events about one object
+    #[arg(value_name = "TYPE[,TYPE...]", value_parser = parse_types)]
+    pub(crate) event_types: EventTypes,
     /// The endpoint to send to [default: the first of this provider]
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
-    /// How many copies
+    /// How many copies of each
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) times: u32,
     /// How many at once
@@ -134,6 +133,21 @@ pub(crate) struct SendArgs {
     /// The file that holds the secret for --to
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
+}
+
+/// What `send` sends, in this order.
+#[derive(Debug, Clone)]
+pub(crate) struct EventTypes(pub(crate) Vec<String>);
+
+fn parse_types(text: &str) -> Result<EventTypes, String> {
+    let types: Vec<_> = text.split(',').map(str::to_owned).collect();
+    if types.iter().any(|name| name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic())) {
+        return Err("write TYPE or TYPE,TYPE,… without blanks, e.g. invoice.created,invoice.paid".to_owned());
+    }
+    if types.len() > 100 {
+        return Err("at most 100 types".to_owned());
+    }
+    Ok(EventTypes(types))
 }
 
 /// `verify`
@@ -180,7 +194,7 @@ pub(crate) enum EventsVerb {
     /// List events, newest first
     List(EventsListArgs),
     /// Show one event with all that is known about it
-    Show(EventArgs),
+    Show(EventsShowArgs),
     /// Print one event's body, byte for byte
     Body(EventArgs),
 }
@@ -195,7 +209,17 @@ pub(crate) struct EventsListArgs {
     pub(crate) json: bool,
 }
 
-/// `events show`, `events body`
+/// `events show`
+#[derive(Debug, Args)]
+pub(crate) struct EventsShowArgs {
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One event.
 #[derive(Debug, Args)]
 pub(crate) struct EventArgs {
     /// The provider's event id
@@ -203,9 +227,6 @@ pub(crate) struct EventArgs {
     /// The endpoint, where the id is found on several
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The filters that all lists share; they add up.
@@ -233,7 +254,7 @@ pub(crate) struct Filters {
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
     /// At most so many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
 }
 

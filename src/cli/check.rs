@@ -1,9 +1,18 @@
-//! `check`: says whether `serve` would start with this configuration, and what it would do.
+//! `check`: says all that is wrong with the configuration, and what `serve` would do with it.
+//!
+//! It opens no database and binds no address, since a daemon may be running: whether the file is sound and
+//! the ports are free is found out by `serve`.
 
 use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use inboxd::config::{Address, Config, ConfigError, Endpoint, MissingSecrets, Problem};
 use inboxd::daemon;
+use inboxd::printable::printable;
+use rustix::fs::Access;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
@@ -20,16 +29,17 @@ pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
             return Err(error.into());
         }
     };
+    let warnings: Vec<_> = config.warnings.iter().cloned().chain(data_dir_oddity(&config.data_dir)).collect();
     if args.json {
-        return put(&format!("{}\n", approval(&config)));
+        return put(&format!("{}\n", approval(&config, &warnings)));
     }
     if args.print {
-        for warning in &config.warnings {
-            say(&format!("warning: {warning}"));
+        for warning in &warnings {
+            say(&format!("warning: {}", printable(warning)));
         }
         return put(&config.to_toml());
     }
-    put(&summary(&config))
+    put(&summary(&config, &warnings))
 }
 
 /// The configuration, and what it names: the application's database, folders of SQL.
@@ -43,12 +53,61 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
     Err(ConfigError::beyond(config.file.as_deref(), problems, config.warnings))
 }
 
-fn approval(config: &Config) -> Value {
+/// This user may not be the one that `serve` runs as, so that it is no error.
+fn data_dir_oddity(data_dir: &Path) -> Option<String> {
+    let path = data_dir.display();
+    match fs::metadata(data_dir) {
+        Ok(_) if !may_write(data_dir) => Some(format!(
+            "data_dir {path} cannot be written by this user; run `inboxd serve` as the user that owns it"
+        )),
+        Ok(found) if found.mode() & 0o077 != 0 => {
+            let mode = found.mode() & 0o777;
+            Some(format!(
+                "data_dir {path}: mode {mode:04o} lets others in; unless that is meant, run: chmod 700 {path}"
+            ))
+        }
+        Ok(_) => None,
+        Err(error) if is_absent(&error) => {
+            let parent = data_dir.ancestors().skip(1).map(or_here).find(|parent| parent.exists())?;
+            (!may_write(parent)).then(|| {
+                let advice = format!(
+                    "make it for the user that `inboxd serve` runs as: install -d -m 700 -o USER {path}"
+                );
+                format!("data_dir {path} does not exist and cannot be created by this user; {advice}")
+            })
+        }
+        Err(error) => Some(format!("data_dir {path} cannot be looked at: {error}")),
+    }
+}
+
+fn may_write(dir: &Path) -> bool {
+    rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// The parent of `data` is the current directory.
+fn or_here(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn database(config: &Config) -> String {
+    let path = config.database.display();
+    match fs::metadata(&config.database) {
+        Ok(_) => path.to_string(),
+        Err(error) if is_absent(&error) => format!("{path} (does not exist yet; `inboxd serve` makes it)"),
+        Err(error) => format!("{path} (cannot be looked at: {error}; run this as the user that owns it)"),
+    }
+}
+
+fn approval(config: &Config, warnings: &[String]) -> Value {
     json!({
         "ok": true,
         "file": config.file,
         "problems": [],
-        "warnings": config.warnings,
+        "warnings": warnings,
         "config": config.to_json(),
     })
 }
@@ -65,19 +124,15 @@ fn refusal(error: &ConfigError) -> Value {
     })
 }
 
-fn summary(config: &Config) -> String {
+fn summary(config: &Config, warnings: &[String]) -> String {
     let mut text = match &config.file {
-        Some(file) => format!("{} is good\n\n", file.display()),
+        Some(file) => format!("{} is good\n\n", printable(&file.display().to_string())),
         None => "no configuration file: `inboxd serve` runs a development instance\n\n".to_owned(),
     };
     let admin = config.listen.admin.as_ref().map_or("off".to_owned(), reachable);
-    let database = match config.database.exists() {
-        true => config.database.display().to_string(),
-        false => format!("{} (does not exist yet; `inboxd serve` makes it)", config.database.display()),
-    };
     push(&mut text, "webhooks", &reachable(&config.listen.webhooks));
     push(&mut text, "admin", &admin);
-    push(&mut text, "database", &database);
+    push(&mut text, "database", &database(config));
     for endpoint in &config.endpoints {
         push_endpoint(&mut text, config, endpoint);
     }
@@ -85,11 +140,11 @@ fn summary(config: &Config) -> String {
         text.push_str(&format!("\ndestination {}\n", destination.name));
         push(&mut text, "url", &destination.url);
     }
-    if !config.warnings.is_empty() {
+    if !warnings.is_empty() {
         text.push('\n');
     }
-    for warning in &config.warnings {
-        text.push_str(&format!("warning: {warning}\n"));
+    for warning in warnings {
+        text.push_str(&format!("warning: {}\n", printable(warning)));
     }
     text
 }
@@ -115,7 +170,7 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
 
 fn push(text: &mut String, what: &str, value: &str) {
     // writing to a String cannot fail
-    writeln!(text, "  {what:<9} {value}").unwrap_or_default();
+    writeln!(text, "  {what:<9} {}", printable(value)).unwrap_or_default();
 }
 
 fn reachable(address: &Address) -> String {

@@ -2,16 +2,18 @@
 
 use std::io::Write as _;
 
+use inboxd::config::{Instance, closest};
 use inboxd::inbox::queue::{self, Attempt};
 use inboxd::inbox::{self, Event, Filter};
+use inboxd::printable::printable;
 use inboxd::{clock, reviews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{EventArgs, EventsListArgs, EventsVerb, Filters};
+use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, Filters};
 use super::reviews as reviews_verb;
 use super::store::{self, parse_time, read_failed, table, time};
-use super::{Context, Exit, Failure, put, say};
+use super::{Context, Data, Exit, Failure, put, say};
 
 /// `list`, `show` and `body`.
 pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
@@ -24,11 +26,15 @@ pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
 
 fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
-    let (_, conn) = store::open(context)?;
+    let (instance, conn) = store::open(context)?;
+    warn_of_unknown_endpoint(&instance, args.filters.endpoint.as_deref());
     let events = inbox::list(&conn, &filter, args.filters.limit).map_err(read_failed)?;
     if args.json {
-        let lines: String = events.iter().map(|event| format!("{}\n", to_json(event))).collect();
-        return put(&lines);
+        let mut data = Data::begin();
+        for event in &events {
+            data.put(&format!("{}\n", to_json(event)))?;
+        }
+        return data.end();
     }
     if events.is_empty() {
         say("no event matches");
@@ -54,6 +60,18 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Events of an endpoint that is no longer configured can be listed: it is not an error.
+fn warn_of_unknown_endpoint(instance: &Instance, typed: Option<&str>) {
+    let Some(typed) = typed.filter(|typed| !instance.endpoints.iter().any(|name| name == typed)) else {
+        return;
+    };
+    let advice = match closest(typed, instance.endpoints.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean {name}?"),
+        None => format!("it has {}", instance.endpoints.join(", ")),
+    };
+    say(&format!("warning: the configuration has no endpoint {}; {advice}", printable(typed)));
+}
+
 /// The filters as the inbox understands them.
 pub(crate) fn filter(filters: &Filters) -> Result<Filter, Failure> {
     let now_ms = clock::now_ms();
@@ -69,9 +87,9 @@ pub(crate) fn filter(filters: &Filters) -> Result<Filter, Failure> {
     })
 }
 
-fn show(args: &EventArgs, context: &Context) -> Result<(), Failure> {
+fn show(args: &EventsShowArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open(context)?;
-    let event = find(&conn, args)?;
+    let event = find(&conn, &args.event)?;
     let reviews = reviews::about(&conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
     let mut json = to_json(&event);
     let attempts = queue::attempts(&conn, event.id).map_err(read_failed)?;
@@ -99,7 +117,8 @@ fn show(args: &EventArgs, context: &Context) -> Result<(), Failure> {
     for review in &reviews {
         let end =
             review.resolved_at_ms.map_or_else(|| "open".to_owned(), |at| format!("closed {}", time(at)));
-        text.push_str(&format!("review {} ({}, {end}): {}\n", review.id, review.kind, review.reason));
+        let reason = printable(&review.reason);
+        text.push_str(&format!("review {} ({}, {end}): {reason}\n", review.id, review.kind));
     }
     put(&text)
 }

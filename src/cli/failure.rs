@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use inboxd::config::ConfigError;
+use inboxd::db::{self, OpenError};
 
 /// How the command ended; the numbers are a contract with scripts and service managers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +108,23 @@ impl Failure {
             cause = error.source();
         }
         text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// The one mapping from what is wrong with the storage to a number, for `serve` and for all that read.
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let exit = match &error {
+            OpenError::Locked(_) => Exit::Busy,
+            OpenError::Missing(_) => Exit::NotFound,
+            OpenError::Refused { .. } => Exit::Refused,
+            OpenError::Damaged { .. } => Exit::Unverified,
+            OpenError::Denied(_) => Exit::Failed,
+            OpenError::Unusable { .. } => Exit::Config,
+            OpenError::Sql { source, .. } if db::is_busy_error(source) => Exit::Busy,
+            OpenError::Io { .. } | OpenError::Sql { .. } => Exit::Temporary,
+        };
+        Self::new(exit, error.to_string())
     }
 }
 

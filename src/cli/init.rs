@@ -2,15 +2,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use inboxd::config::{closest, preset_exists, preset_names, preset_never_retries};
+use inboxd::config::{
+    DEFAULT_FILES, closest, development_secret, preset_exists, preset_names, preset_never_retries,
+};
 
 use super::args::InitArgs;
-use super::{Exit, Failure, say};
+use super::{Context, Exit, Failure, say};
 
 /// Exit 0, or 5 where the file exists and `--force` is not given.
-pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
+    let path = path(args, context)?;
     let provider = args.provider.as_str();
     if !preset_exists(provider) && provider != "custom" {
         return Err(unknown_provider(provider));
@@ -22,10 +25,37 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         let rule = "an endpoint's name has 1 to 64 characters of a-z, 0-9, _ and -";
         return Err(Failure::new(Exit::Usage, format!("--endpoint: {rule}")));
     }
-    let draft = Draft { provider, endpoint, variable: format!("{}_WEBHOOK_SECRET", provider.to_uppercase()) };
-    write(&args.path, &draft.text(&args.path), args.force)?;
-    say_what_is_next(args, &draft);
+    let draft = Draft {
+        provider,
+        endpoint,
+        // the development instance's, unless it is to stand beside another
+        path: format!("/webhooks/{}", args.endpoint.as_deref().unwrap_or(provider)),
+        variable: format!("{}_WEBHOOK_SECRET", provider.to_uppercase().replace('-', "_")),
+        kept: kept_secret(&path, provider),
+    };
+    write(&path, &draft.text(&path), args.force)?;
+    say_what_is_next(&path, &draft);
     Ok(())
+}
+
+/// `inboxd init FILE` and `inboxd --config FILE init` mean the same.
+fn path(args: &InitArgs, context: &Context) -> Result<PathBuf, Failure> {
+    match (&args.path, context.config_file()) {
+        (Some(path), Some(other)) if path != other => Err(Failure::new(
+            Exit::Usage,
+            format!("write to {} or to {}? Name one file", path.display(), other.display()),
+        )),
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(path)) => Ok(path.to_owned()),
+        (None, None) => Ok(PathBuf::from("inboxd.toml")),
+    }
+}
+
+/// The secret that a development instance in the same directory has made for this provider.
+fn kept_secret(path: &Path, provider: &str) -> Option<PathBuf> {
+    let secret = development_secret(provider)?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    base.join(&secret).is_file().then_some(secret)
 }
 
 fn unknown_provider(typed: &str) -> Failure {
@@ -40,12 +70,18 @@ fn unknown_provider(typed: &str) -> Failure {
 struct Draft<'a> {
     provider: &'a str,
     endpoint: &'a str,
+    path: String,
     variable: String,
+    kept: Option<PathBuf>,
 }
 
 impl Draft<'_> {
     fn text(&self, path: &Path) -> String {
-        let Self { provider, endpoint, variable } = self;
+        let Self { provider, endpoint, path: url_path, variable, kept } = self;
+        let secret = match kept {
+            Some(kept) => format!("file:{}", kept.display()),
+            None => format!("env:{variable}"),
+        };
         let data_dir = if path.starts_with("/etc") { "/var/lib/inboxd" } else { "./inboxd-data" };
         let handlers = if *provider == "stripe" {
             "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
@@ -54,8 +90,10 @@ impl Draft<'_> {
         } else {
             "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
         };
-        let scheme =
-            if *provider == "custom" { CUSTOM_SCHEME.replace("NAME", endpoint) } else { String::new() };
+        let scheme = match *provider {
+            "custom" => format!("\n[endpoint.{endpoint}.scheme]\n{CUSTOM_SCHEME}"),
+            _ => String::new(),
+        };
         format!(
             "# inboxd. `inboxd check` says what is wrong, `inboxd check --print` shows every default.
 # Relative paths are relative to this file.
@@ -68,10 +106,10 @@ admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
 [endpoint.{endpoint}]
 provider  = \"{provider}\"
-path      = \"/webhooks/{provider}\"
+path      = \"{url_path}\"
 # No secret stands in this file: \"env:VAR\", \"file:PATH\" (mode 0600) or \"credential:NAME\" (systemd).
 # List the old and the new one while rotating.
-secrets   = [\"env:{variable}\"]
+secrets   = [\"{secret}\"]
 {handlers}tolerance = \"5m\"                     # how old a signed delivery may be
 # livemode = true                    # refuse events of the other mode
 {scheme}"
@@ -79,9 +117,7 @@ secrets   = [\"env:{variable}\"]
     }
 }
 
-const CUSTOM_SCHEME: &str = r#"
-[endpoint.NAME.scheme]
-signature_header = "X-Signature"
+const CUSTOM_SCHEME: &str = r#"signature_header = "X-Signature"
 encoding  = "hex"                    # hex | base64
 algorithm = "sha256"                 # sha256 | sha1
 key       = "text"                   # text | base64 | hex
@@ -97,7 +133,12 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
             let message = format!("{} exists and is left as it is; --force replaces it", path.display());
             return Failure::new(Exit::Refused, message);
         }
-        Failure::new(Exit::Failed, format!("{} cannot be written", path.display())).because(error)
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; make its directory first",
+            io::ErrorKind::PermissionDenied => "; run this as a user who may write there",
+            _ => "",
+        };
+        Failure::new(Exit::Failed, format!("{} cannot be written: {error}{advice}", path.display()))
     })
 }
 
@@ -115,12 +156,22 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written.and_then(|()| fs::rename(&draft, path)).inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-fn say_what_is_next(args: &InitArgs, draft: &Draft<'_>) {
-    let path = args.path.display();
-    let is_found = args.path == Path::new("inboxd.toml") || args.path == Path::new("/etc/inboxd/inboxd.toml");
+fn say_what_is_next(path: &Path, draft: &Draft<'_>) {
+    let is_found = DEFAULT_FILES.iter().any(|default| path == Path::new(default));
+    let path = path.display();
     let inboxd = if is_found { "inboxd".to_owned() } else { format!("inboxd --config {path}") };
     say(&format!("wrote {path}; next:"));
-    say(&format!("  export {}=…    # the signing secret that {} shows you", draft.variable, draft.provider));
+    match &draft.kept {
+        Some(kept) => say(&format!(
+            "  its secret is the development instance's; write the one that {} shows you into {}",
+            draft.provider,
+            kept.display()
+        )),
+        None => say(&format!(
+            "  export {}=…    # the signing secret that {} shows you",
+            draft.variable, draft.provider
+        )),
+    }
     say(&format!("  {inboxd} check"));
     say(&format!("  {inboxd} serve"));
 }

@@ -3,11 +3,14 @@
 //! Data goes to stdout, talk to stderr. A verb returns a [`Failure`], and only [`main`] turns it into
 //! text and an exit code. Nothing here asks questions, and no secret is ever an argument.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use inboxd::config::{Config, MissingSecrets};
+use inboxd::config::{Config, MissingSecrets, secret_from_file};
+use inboxd::printable::printable;
+use inboxd::verify::Secret;
 
 mod args;
 mod failure;
@@ -54,7 +57,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Serve => serve::run(&context),
         Verb::Check(args) => check::run(&args, &context),
-        Verb::Init(args) => init::run(&args),
+        Verb::Init(args) => init::run(&args, &context),
         Verb::Send(args) => send::run(&args, &context),
         Verb::Demo => demo::run(),
         Verb::Verify(args) => verify::run(&args),
@@ -97,10 +100,62 @@ pub(crate) fn put(data: &str) -> Result<(), Failure> {
     written.map_err(Failure::of_stdout)
 }
 
-/// Says something to the person at the terminal.
-pub(crate) fn say(line: &str) {
-    // where stderr is closed nobody is there to be told
-    drop(writeln!(io::stderr().lock(), "{line}"));
+/// A stream of data to stdout, for what may be too long to be kept in memory.
+#[derive(Debug)]
+pub(crate) struct Data(BufWriter<StdoutLock<'static>>);
+
+impl Data {
+    /// Takes stdout until it is dropped.
+    pub(crate) fn begin() -> Self {
+        Self(BufWriter::new(io::stdout().lock()))
+    }
+
+    /// Adds to it.
+    pub(crate) fn put(&mut self, data: &str) -> Result<(), Failure> {
+        self.0.write_all(data.as_bytes()).map_err(Failure::of_stdout)
+    }
+
+    /// What is buffered reaches stdout, or the failure is told.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        self.0.flush().map_err(Failure::of_stdout)
+    }
+}
+
+/// A file's bytes, or stdin's for `-`, at most `bytes_max` of them.
+pub(crate) fn read_bounded(path: &Path, bytes_max: u64, what: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(bytes_max + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| unreadable(path, what, error))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > bytes_max) {
+        let message =
+            format!("{} is larger than {} MiB, too large for {what}", path.display(), bytes_max >> 20);
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(bytes)
+}
+
+/// A secret out of a file that was named on the command line.
+pub(crate) fn secret_of(path: &Path) -> Result<Secret, Failure> {
+    secret_from_file(path).map_err(|error| unreadable(path, "the secret", error))
+}
+
+fn unreadable(path: &Path, what: &str, error: io::Error) -> Failure {
+    let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let exit = if is_absent { Exit::NotFound } else { Exit::Failed };
+    Failure::new(exit, format!("cannot read {what} from {}", path.display())).because(error)
+}
+
+/// Says something to the person at the terminal, [`printable`] but for its line breaks.
+pub(crate) fn say(text: &str) {
+    let mut stderr = io::stderr().lock();
+    for line in text.split('\n') {
+        // where stderr is closed nobody is there to be told
+        drop(writeln!(stderr, "{}", printable(line)));
+    }
 }
 
 /// Says what failed and hands on the exit code.
@@ -109,7 +164,7 @@ fn conclude(result: Result<(), Failure>) -> Exit {
         return Exit::Ok;
     };
     for line in failure.lines() {
-        say(&format!("inboxd: {line}"));
+        say(&format!("inboxd: {}", printable(&line)));
     }
     failure.exit()
 }

@@ -1,21 +1,27 @@
 //! `query`: one read-only statement on the database, through the SQLite that the daemon uses.
 //!
 //! Distributions ship older shells; opening a live file with one of them is a second, different writer.
+//! Whatever the answer's length, only one row of JSON or CSV is held at a time, and a bounded table.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use inboxd::db;
 use rusqlite::types::ValueRef;
+use rusqlite::{Row, Rows};
 use serde_json::{Map, Value, json};
 
 use super::args::QueryArgs;
 use super::store::{self, read_failed, table};
-use super::{Context, Exit, Failure, put};
+use super::{Context, Data, Exit, Failure, put, say};
+
+/// A table is laid out as a whole, so that it has an end.
+const TABLE_ROWS_MAX: usize = 10_000;
+const TABLE_BYTES_MAX: usize = 32 << 20;
 
 /// Prints a table, NDJSON or CSV.
 pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
-    let (_, conn) = store::open(context)?;
-    let mut statement =
-        conn.prepare(&args.sql).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let (_, conn) = store::open_as_it_is(context)?;
+    let mut statement = conn.prepare(&args.sql).map_err(wrong_statement)?;
     if !statement.readonly() || statement.column_count() == 0 {
         return Err(Failure::new(
             Exit::Refused,
@@ -23,30 +29,94 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
         ));
     }
     let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
-    let mut rows = statement.query([]).map_err(read_failed)?;
-    let mut lines = Vec::new();
-    while let Some(row) = rows.next().map_err(read_failed)? {
-        let cells = (0..names.len()).map(|column| row.get_ref(column).map(to_json));
-        let cells = cells.collect::<rusqlite::Result<Vec<Value>>>().map_err(read_failed)?;
-        if args.json {
-            let object: Map<String, Value> = names.iter().cloned().zip(cells).collect();
-            put(&format!("{}\n", Value::Object(object)))?;
-        } else {
-            lines.push(cells.iter().map(to_text).collect::<Vec<_>>());
-        }
-    }
+    let rows = statement.query([]).map_err(read_failed)?;
     if args.json {
-        return Ok(());
+        put_json(&distinct(names), rows)
+    } else if args.csv {
+        put_csv(&names, rows)
+    } else {
+        put_table(&names, rows)
     }
-    let head: Vec<_> = names.iter().map(String::as_str).collect();
-    if args.csv { put(&csv(&head, &lines)) } else { put(&table(&head, &lines)) }
 }
 
-/// Bytes that are no text become base64.
+/// A busy or damaged file is no fault of the statement.
+fn wrong_statement(error: rusqlite::Error) -> Failure {
+    if db::is_storage_error(&error) {
+        return read_failed(error);
+    }
+    Failure::new(Exit::Usage, db::without_sql(&error))
+}
+
+/// The keys of an object: a name that comes again gets a number.
+fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::with_capacity(names.len());
+    for (index, name) in names.iter().enumerate() {
+        let mut key = name.clone();
+        let mut number = 1;
+        while keys.contains(&key) || (number > 1 && names[index..].contains(&key)) {
+            number += 1;
+            key = format!("{name}_{number}");
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+fn put_json(keys: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
+    let mut data = Data::begin();
+    while let Some(row) = rows.next().map_err(read_failed)? {
+        let object: Map<String, Value> = keys.iter().cloned().zip(cells(row, keys.len())?).collect();
+        data.put(&format!("{}\n", Value::Object(object)))?;
+    }
+    data.end()
+}
+
+/// RFC 4180.
+fn put_csv(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
+    let mut data = Data::begin();
+    data.put(&csv_line(names.iter().map(String::as_str)))?;
+    while let Some(row) = rows.next().map_err(read_failed)? {
+        let cells: Vec<_> = cells(row, names.len())?.iter().map(to_text).collect();
+        data.put(&csv_line(cells.iter().map(String::as_str)))?;
+    }
+    data.end()
+}
+
+fn put_table(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
+    let head: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut lines = Vec::new();
+    let mut bytes = 0;
+    let mut is_cut = false;
+    while let Some(row) = rows.next().map_err(read_failed)? {
+        if lines.len() == TABLE_ROWS_MAX || bytes > TABLE_BYTES_MAX {
+            is_cut = true;
+            break;
+        }
+        let line: Vec<_> = cells(row, names.len())?.iter().map(to_text).collect();
+        bytes += line.iter().map(String::len).sum::<usize>();
+        lines.push(line);
+    }
+    put(&table(&head, &lines))?;
+    if is_cut {
+        say(&format!(
+            "only the first {} rows are shown; --json and --csv give all, LIMIT fewer",
+            lines.len()
+        ));
+    }
+    Ok(())
+}
+
+fn cells(row: &Row<'_>, count: usize) -> Result<Vec<Value>, Failure> {
+    (0..count).map(|column| row.get_ref(column).map(to_json).map_err(read_failed)).collect()
+}
+
+/// Bytes that are no text become base64; JSON has no infinite numbers, so they are texts.
 fn to_json(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => json!(number),
+        ValueRef::Real(number) if number == f64::INFINITY => json!("Infinity"),
+        ValueRef::Real(number) if number == f64::NEG_INFINITY => json!("-Infinity"),
         ValueRef::Real(number) => json!(number),
         ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
         ValueRef::Blob(bytes) => json!(STANDARD.encode(bytes)),
@@ -61,8 +131,7 @@ fn to_text(value: &Value) -> String {
     }
 }
 
-/// RFC 4180.
-fn csv(head: &[&str], rows: &[Vec<String>]) -> String {
+fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let cell = |text: &str| {
         if text.contains(['"', ',', '\n', '\r']) {
             format!("\"{}\"", text.replace('"', "\"\""))
@@ -70,10 +139,5 @@ fn csv(head: &[&str], rows: &[Vec<String>]) -> String {
             text.to_owned()
         }
     };
-    let mut text = head.iter().map(|name| cell(name)).collect::<Vec<_>>().join(",") + "\r\n";
-    for row in rows {
-        text.push_str(&row.iter().map(|value| cell(value)).collect::<Vec<_>>().join(","));
-        text.push_str("\r\n");
-    }
-    text
+    cells.map(cell).collect::<Vec<_>>().join(",") + "\r\n"
 }

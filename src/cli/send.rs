@@ -1,35 +1,66 @@
 //! `send`: correctly signed test deliveries, to the configured instance or to any URL.
+//!
+//! However many there are, a body is held once per event, and of the answers only counts are kept.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use inboxd::clock;
-use inboxd::config::{Address, Config, MissingSecrets, secret_from_env, secret_from_file};
+use inboxd::config::{
+    Address, Config, Endpoint, MissingSecrets, closest, duration_text, preset_names, secret_from_env,
+    url_problem,
+};
+use inboxd::printable::printable;
 use inboxd::verify::presets::{self, Preset};
 use inboxd::verify::{Scheme, Secret, Unsigned, sign};
 use serde_json::Value;
+use ureq::http::HeaderValue;
 
 use super::args::SendArgs;
-use super::{Context, Exit, Failure, put, say};
+use super::{Context, Exit, Failure, put, read_bounded, say, secret_of};
+
+/// The largest body that any endpoint takes.
+pub(crate) const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// How long one answer may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How much of an answer is read.
+const ANSWER_BYTES_MAX: u64 = 4096;
+
+/// Deliveries of one run.
+const DELIVERIES_MAX: usize = 1_000_000;
+
+/// Different answers that are counted apart; any more are counted together.
+const ANSWERS_MAX: usize = 100;
+
+/// Refusals that a spoiled signature asks for.
+const SIGNATURE_REFUSALS: [u16; 4] = [400, 401, 403, 498];
 
 /// Where the deliveries go and with what they are signed.
 struct Target {
     url: String,
     scheme: Scheme,
     secret: Secret,
+    tolerance: Duration,
+    scope: Scope,
 }
 
-/// One delivery to make.
+/// What the endpoint's events must say, so that a sample says it.
+#[derive(Default)]
+struct Scope {
+    livemode: Option<bool>,
+    account: Option<String>,
+}
+
+/// One event, to be sent once or more.
 struct Message {
     event_type: String,
     event_id: String,
-    body: Vec<u8>,
+    body: Arc<[u8]>,
 }
 
 /// How a delivery was answered.
@@ -39,52 +70,84 @@ struct Answer {
     took: Duration,
 }
 
-/// Prints a line per answer. Exit 0 when each was as it should be: a 2xx, or a refusal where the
-/// signature was spoiled on purpose.
+impl Answer {
+    /// inboxd's word for a refusal.
+    fn error(&self) -> Option<String> {
+        let json: Value = serde_json::from_str(&self.body).ok()?;
+        json["error"].as_str().map(str::to_owned)
+    }
+}
+
+/// Prints a line per answer. Exit 0 when each was as it should be: a 2xx, or the refusal of a signature
+/// that was spoiled on purpose.
 pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
     let preset = preset(&args.provider)?;
     let target = target(args, preset, context)?;
-    let messages = messages(args, preset)?;
+    let messages = messages(args, preset, &target.scope)?;
+    for message in &messages {
+        check(args, &target, message)?;
+    }
+    if args.skew.is_some() && preset.recipe.timestamp.is_empty() {
+        say(&format!("warning: --skew changes nothing: {} signs no time", preset.title));
+    }
+    let order = order(args, messages.len())?;
     let next = AtomicUsize::new(0);
-    let answers = Mutex::new(Vec::new());
+    let tally = Mutex::new(Tally::default());
     let agent = agent();
     thread::scope(|scope| {
-        for _ in 0..usize::from(args.concurrency).min(messages.len()) {
+        for _ in 0..usize::from(args.concurrency).min(order.len()) {
             scope.spawn(|| {
-                while let Some(message) = messages.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let message = &messages[*index as usize];
                     let answer = deliver(&agent, args, &target, message);
-                    tell(message, &answer);
-                    answers.lock().unwrap_or_else(|e| e.into_inner()).push(answer);
+                    tally.lock().unwrap_or_else(|e| e.into_inner()).take(args, message, answer);
                 }
             });
         }
     });
-    conclude(args, answers.into_inner().unwrap_or_else(|e| e.into_inner()), &target)
+    tally.into_inner().unwrap_or_else(|e| e.into_inner()).conclude(args, &target)
+}
+
+fn usage(reason: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, reason)
 }
 
 fn preset(provider: &str) -> Result<&'static Preset, Failure> {
     presets::find(provider).ok_or_else(|| {
-        let known: Vec<_> = presets::all().iter().map(|preset| preset.name).collect();
-        Failure::new(
-            Exit::Usage,
-            format!("there is no provider {provider:?}; known are {}", known.join(", ")),
-        )
+        let known = preset_names();
+        let advice = match closest(provider, known.iter().copied()) {
+            Some(word) => format!("did you mean {word}?"),
+            None => format!("known are {}", known.join(", ")),
+        };
+        usage(format!("there is no provider {provider}; {advice}"))
     })
 }
 
 fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target, Failure> {
-    let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let scheme = Scheme::named(preset.name).map_err(usage)?;
-    if let Some(url) = &args.to {
-        let secret = match (&args.secret_env, &args.secret_file) {
-            (Some(variable), _) => secret_from_env(variable),
-            (None, Some(path)) => secret_from_file(path),
-            (None, None) => Err("--to needs --secret-env or --secret-file".to_owned()),
-        };
-        return Ok(Target { url: url.clone(), scheme, secret: secret.map_err(usage)? });
+    let Some(url) = &args.to else {
+        return configured_target(args, preset, scheme, context);
+    };
+    if let Some(problem) = url_problem(url) {
+        return Err(usage(format!("--to {problem}")));
     }
-    let config = context.load(MissingSecrets::Make)?;
-    let is_meant = |endpoint: &&inboxd::config::Endpoint| match &args.endpoint {
+    let secret = match (&args.secret_env, &args.secret_file) {
+        (Some(variable), _) => secret_from_env(variable).map_err(usage)?,
+        (None, Some(path)) => secret_of(path)?,
+        (None, None) => return Err(usage("--to needs --secret-env or --secret-file")),
+    };
+    let tolerance = Duration::from_secs(scheme.tolerance_s().into());
+    Ok(Target { url: url.clone(), scheme, secret, tolerance, scope: Scope::default() })
+}
+
+fn configured_target(
+    args: &SendArgs,
+    preset: &Preset,
+    scheme: Scheme,
+    context: &Context,
+) -> Result<Target, Failure> {
+    let config = context.load(MissingSecrets::Report)?;
+    let is_meant = |endpoint: &&Endpoint| match &args.endpoint {
         Some(name) => endpoint.name == *name,
         None => endpoint.provider == preset.name,
     };
@@ -96,16 +159,33 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
         )));
     }
     let Address::Tcp(address) = config.listen.webhooks else {
-        return Err(usage("the daemon listens on a Unix socket; name the proxy's URL with --to".to_owned()));
+        return Err(usage("the daemon listens on a Unix socket; name the proxy's URL with --to"));
     };
-    let secret =
-        endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret".to_owned()))?;
+    if address.port() == 0 {
+        let rule = "listen.webhooks has port 0, so that each start chooses another";
+        return Err(usage(format!("{rule}; name the URL that `inboxd serve` printed with --to")));
+    }
+    let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Ok(Target { url: format!("http://{host}:{}{}", address.port(), endpoint.path), scheme, secret })
+    Ok(Target {
+        url: format!("http://{host}:{}{}", address.port(), endpoint.path),
+        scheme,
+        secret,
+        tolerance: endpoint.tolerance,
+        scope: Scope { livemode: endpoint.livemode, account: endpoint.account.clone() },
+    })
 }
 
 fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
+    let waits = config.without_secret.iter().find(|without| match &args.endpoint {
+        Some(name) => without.endpoint == *name,
+        None => without.provider == args.provider,
+    });
+    if let Some(without) = waits {
+        let message = format!("the endpoint {} has no secret yet: {}", without.endpoint, without.advice);
+        return Failure::new(Exit::Busy, message);
+    }
     let names: Vec<_> = config.endpoints.iter().map(|e| format!("{} ({})", e.name, e.provider)).collect();
     let wanted = match &args.endpoint {
         Some(name) => format!("there is no endpoint {name}"),
@@ -114,73 +194,112 @@ fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
     Failure::new(Exit::NotFound, format!("{wanted}; configured are {}", names.join(", ")))
 }
 
-/// The deliveries in the order in which they are sent. Several types, separated by commas, are events
-/// about one object; `--times` makes copies of each.
-fn messages(args: &SendArgs, preset: &Preset) -> Result<Vec<Message>, Failure> {
-    let seed = unique_seed()?;
-    let mut messages = Vec::new();
-    for (n, event_type) in args.event_type.split(',').enumerate() {
+/// One message per type; several are events about one object.
+fn messages(args: &SendArgs, preset: &Preset, scope: &Scope) -> Result<Vec<Message>, Failure> {
+    let seed = format!("{:016x}", getrandom::u64().map_err(no_randomness)?);
+    let file = args.file.as_ref().map(|path| read_bounded(path, BODY_BYTES_MAX, "the body")).transpose()?;
+    let file: Option<Arc<[u8]>> = file.map(Arc::from);
+    let message = |(n, event_type): (usize, &String)| {
         let event_id = match (&args.id, n) {
             (Some(id), 0) => id.clone(),
             (Some(id), n) => format!("{id}_{n}"),
             (None, n) => preset.sample_id(&format!("{seed}.{n}")),
         };
-        let (event_id, body) = body(args, preset, event_type, event_id, &seed)?;
-        for _ in 0..args.times {
-            messages.push(Message {
-                event_type: event_type.to_owned(),
-                event_id: event_id.clone(),
-                body: body.clone(),
-            });
-        }
-    }
-    if args.shuffle {
-        shuffle(&mut messages)?;
-    }
-    Ok(messages)
+        let (event_id, body) = match &file {
+            Some(bytes) => from_file(args, preset, event_id, bytes)?,
+            None => {
+                let sample = preset.sample(event_type, &event_id, &seed, clock::now_ms() / 1000);
+                (event_id, Arc::from(adopt(sample, preset, scope).into_bytes()))
+            }
+        };
+        Ok(Message { event_type: event_type.clone(), event_id, body })
+    };
+    args.event_types.0.iter().enumerate().map(message).collect()
 }
 
-/// A sample, or the file as it is; with `--id`, the file under that id.
-fn body(
+/// The bytes of the file as they are; only another id is put in, where the provider has it in the body.
+fn from_file(
     args: &SendArgs,
     preset: &Preset,
-    event_type: &str,
     event_id: String,
-    seed: &str,
-) -> Result<(String, Vec<u8>), Failure> {
-    let Some(path) = &args.file else {
-        let sample = preset.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
-        return Ok((event_id, sample.into_bytes()));
-    };
-    let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(Exit::NotFound, format!("cannot read {}", path.display())).because(error)
-    })?;
+    bytes: &Arc<[u8]>,
+) -> Result<(String, Arc<[u8]>), Failure> {
     if !preset.has_id_in_body() {
-        return Ok((event_id, bytes));
+        return Ok((event_id, Arc::clone(bytes)));
     }
-    match (serde_json::from_slice::<Value>(&bytes), &args.id) {
+    match (serde_json::from_slice::<Value>(bytes), &args.id) {
         (Ok(mut json @ Value::Object(_)), Some(_)) => {
             json["id"] = Value::String(event_id.clone());
-            Ok((event_id, json.to_string().into_bytes()))
+            Ok((event_id, Arc::from(json.to_string().into_bytes())))
         }
-        (_, Some(_)) => Err(Failure::new(
-            Exit::Usage,
-            format!("{} is no JSON object: --id cannot be put in", path.display()),
-        )),
+        (_, Some(_)) => Err(usage("--file is no JSON object: --id cannot be put in")),
         (Ok(json), None) => {
             let id = json.get("id").and_then(Value::as_str).unwrap_or("(without an id)");
-            Ok((id.to_owned(), bytes))
+            Ok((id.to_owned(), Arc::clone(bytes)))
         }
-        (Err(_), None) => Ok(("(not JSON)".to_owned(), bytes)),
+        (Err(_), None) => Ok(("(not JSON)".to_owned(), Arc::clone(bytes))),
     }
 }
 
-fn deliver(
-    agent: &ureq::Agent,
-    args: &SendArgs,
-    target: &Target,
-    message: &Message,
-) -> Result<Answer, String> {
+/// A sample that the endpoint's `livemode` and `account` let through, where the provider says such things.
+fn adopt(sample: String, preset: &Preset, scope: &Scope) -> String {
+    let Ok(mut json) = serde_json::from_str::<Value>(&sample) else { return sample };
+    if let Some(livemode) = scope.livemode {
+        put_at(&mut json, preset.recipe.livemode, &Value::Bool(livemode));
+        if let Some(object) = json.pointer_mut("/data/object/livemode") {
+            *object = Value::Bool(livemode);
+        }
+    }
+    if let Some(account) = &scope.account {
+        put_at(&mut json, preset.recipe.account, &Value::String(account.clone()));
+    }
+    json.to_string()
+}
+
+/// Writes the value at the first source that has a place in the body.
+fn put_at(json: &mut Value, sources: &[&str], value: &Value) {
+    for pointer in sources.iter().filter_map(|source| source.strip_prefix("json:")) {
+        if let Some((parent, key)) = pointer.rsplit_once('/')
+            && let Some(Value::Object(fields)) = json.pointer_mut(parent)
+        {
+            fields.insert(key.to_owned(), value.clone());
+            return;
+        }
+    }
+}
+
+/// What cannot be sent at all is told before anything is.
+fn check(args: &SendArgs, target: &Target, message: &Message) -> Result<(), Failure> {
+    for (name, value) in headers(args, target, message).map_err(usage)? {
+        if HeaderValue::from_str(&value).is_err() {
+            return Err(usage(format!("the header {name} cannot have this value: {value}")));
+        }
+    }
+    Ok(())
+}
+
+/// The messages' places in the order in which they are sent.
+fn order(args: &SendArgs, messages: usize) -> Result<Vec<u32>, Failure> {
+    let count = messages.saturating_mul(args.times as usize);
+    if count > DELIVERIES_MAX {
+        return Err(usage(format!(
+            "{count} deliveries are more than {DELIVERIES_MAX}; write a smaller --times"
+        )));
+    }
+    let indices = 0..u32::try_from(messages).unwrap_or(u32::MAX);
+    let mut order: Vec<u32> =
+        indices.flat_map(|index| std::iter::repeat_n(index, args.times as usize)).collect();
+    if args.shuffle {
+        for last in (1..order.len()).rev() {
+            let random = getrandom::u64().map_err(no_randomness)?;
+            let other = usize::try_from(random % (u64::try_from(last).unwrap_or(u64::MAX) + 1)).unwrap_or(0);
+            order.swap(last, other);
+        }
+    }
+    Ok(order)
+}
+
+fn headers(args: &SendArgs, target: &Target, message: &Message) -> Result<Vec<(String, String)>, String> {
     let skew_s = args.skew.map_or(0, |skew| skew.as_secs());
     let unsigned = Unsigned {
         method: "POST",
@@ -188,7 +307,7 @@ fn deliver(
         content_type: "application/json",
         event_id: &message.event_id,
         event_type: Some(&message.event_type),
-        signed_at_s: clock::now_ms() / 1000 + skew_s,
+        signed_at_s: (clock::now_ms() / 1000).saturating_add(skew_s),
         body: &message.body,
     };
     let mut headers = sign(&target.scheme, &target.secret, &unsigned)?;
@@ -197,14 +316,24 @@ fn deliver(
     {
         spoil(signature);
     }
+    Ok(headers)
+}
+
+fn deliver(
+    agent: &ureq::Agent,
+    args: &SendArgs,
+    target: &Target,
+    message: &Message,
+) -> Result<Answer, String> {
     let mut request = agent.post(&target.url).content_type("application/json");
-    for (name, value) in &headers {
+    for (name, value) in headers(args, target, message)? {
         request = request.header(name, value);
     }
     let start = Instant::now();
     let mut response = request.send(&message.body[..]).map_err(|error| error.to_string())?;
-    let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
-    Ok(Answer { status: response.status().as_u16(), body: body.trim().to_owned(), took: start.elapsed() })
+    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
+    let body = printable(body.trim()).into_owned();
+    Ok(Answer { status: response.status().as_u16(), body, took: start.elapsed() })
 }
 
 /// Swaps the last digit that differs: the signature stays well-formed.
@@ -216,40 +345,146 @@ fn spoil(signature: &mut String) {
     }
 }
 
-fn tell(message: &Message, answer: &Result<Answer, String>) {
-    let Message { event_id, event_type, .. } = message;
-    match answer {
-        Ok(Answer { status, body, took }) => {
-            let ms = took.as_millis();
-            drop(put(&format!("{status} {body}  {event_type} {event_id}  {ms} ms\n")));
+/// How an answer compares with what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    AsItShouldBe,
+    /// 503: it takes nothing now.
+    Unavailable,
+    /// Of a genuine delivery.
+    Refused,
+    /// Of a spoiled signature.
+    Accepted,
+    /// A spoiled signature was refused, but not for its signature.
+    NotJudged,
+}
+
+fn judge(args: &SendArgs, answer: &Answer) -> Verdict {
+    let is_success = (200..300).contains(&answer.status);
+    match (args.bad_signature, is_success) {
+        (false, true) => Verdict::AsItShouldBe,
+        (true, true) => Verdict::Accepted,
+        (_, false) if answer.status == 503 => Verdict::Unavailable,
+        (false, false) => Verdict::Refused,
+        (true, false) => {
+            // another receiver may have no words for it, or other ones
+            let speaks_of_signature = answer.error().is_some_and(|error| error.starts_with("signature_"));
+            let is_refusal = SIGNATURE_REFUSALS.contains(&answer.status);
+            match is_refusal && (args.to.is_some() || speaks_of_signature) {
+                true => Verdict::AsItShouldBe,
+                false => Verdict::NotJudged,
+            }
         }
-        Err(reason) => say(&format!("no answer  {event_type} {event_id}: {reason}")),
     }
 }
 
-fn conclude(args: &SendArgs, answers: Vec<Result<Answer, String>>, target: &Target) -> Result<(), Failure> {
-    let url = &target.url;
-    if answers.iter().any(Result::is_err) {
-        let start = if args.to.is_some() { "is it running?" } else { "start it with `inboxd serve`" };
-        return Err(Failure::new(Exit::Busy, format!("{url} did not answer; {start}")));
-    }
-    let answers: Vec<_> = answers.into_iter().flatten().collect();
-    if answers.len() > 1 {
-        let mut counts = BTreeMap::<String, usize>::new();
-        for answer in &answers {
-            *counts.entry(format!("{} {}", answer.status, answer.body)).or_default() += 1;
+/// What became of all deliveries, in numbers.
+#[derive(Default)]
+struct Tally {
+    answers: BTreeMap<String, u64>,
+    other_answers: u64,
+    unanswered: u64,
+    unavailable: u64,
+    refused: u64,
+    accepted: u64,
+    not_judged: u64,
+    /// Words of refusal that there is advice for.
+    errors: BTreeMap<String, u64>,
+    stdout: Option<Failure>,
+}
+
+impl Tally {
+    fn take(&mut self, args: &SendArgs, message: &Message, answer: Result<Answer, String>) {
+        let (event_type, event_id) = (&message.event_type, printable(&message.event_id));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(reason) => {
+                self.unanswered += 1;
+                return say(&format!("no answer  {event_type} {event_id}: {}", printable(&reason)));
+            }
+        };
+        let Answer { status, body, took } = &answer;
+        if self.stdout.is_none() {
+            let line = format!("{status} {body}  {event_type} {event_id}  {} ms\n", took.as_millis());
+            self.stdout = put(&line).err();
         }
-        for (answer, count) in counts {
-            say(&format!("{count} x {answer}"));
+        let text = format!("{status} {body}");
+        if self.answers.len() < ANSWERS_MAX || self.answers.contains_key(&text) {
+            *self.answers.entry(text).or_default() += 1;
+        } else {
+            self.other_answers += 1;
+        }
+        match judge(args, &answer) {
+            Verdict::AsItShouldBe => {}
+            Verdict::Unavailable => self.unavailable += 1,
+            Verdict::Accepted => self.accepted += 1,
+            Verdict::NotJudged => self.not_judged += 1,
+            Verdict::Refused => {
+                self.refused += 1;
+                if let Some(error) = answer.error().filter(|error| has_advice(error)) {
+                    *self.errors.entry(error).or_default() += 1;
+                }
+            }
         }
     }
-    let is_good = |answer: &Answer| (200..300).contains(&answer.status) != args.bad_signature;
-    if answers.iter().all(is_good) {
-        return Ok(());
+
+    fn conclude(self, args: &SendArgs, target: &Target) -> Result<(), Failure> {
+        let url = &target.url;
+        if self.answers.values().sum::<u64>() > 1 {
+            for (answer, count) in &self.answers {
+                say(&format!("{count} x {answer}"));
+            }
+            if self.other_answers > 0 {
+                say(&format!("{} x other answers", self.other_answers));
+            }
+        }
+        for error in self.errors.keys() {
+            say(&advice(error, args, target));
+        }
+        let failed = |exit, complaint: &str| Err(Failure::new(exit, format!("{url} {complaint}")));
+        if let Some(failure) = self.stdout.filter(|failure| failure.exit() != Exit::Ok) {
+            Err(failure)
+        } else if self.unanswered > 0 {
+            let start = if args.to.is_some() { "is it running?" } else { "start it with `inboxd serve`" };
+            failed(Exit::Busy, &format!("did not answer; {start}"))
+        } else if self.accepted > 0 {
+            failed(Exit::Failed, "accepted a spoiled signature")
+        } else if self.refused > 0 {
+            failed(Exit::Failed, "refused a genuine delivery")
+        } else if self.not_judged > 0 {
+            failed(Exit::Failed, "refused, but not because of the signature")
+        } else if self.unavailable > 0 {
+            failed(Exit::Busy, "is unavailable; its log says why")
+        } else {
+            Ok(())
+        }
     }
-    let complaint =
-        if args.bad_signature { "accepted a spoiled signature" } else { "refused a genuine delivery" };
-    Err(Failure::new(Exit::Failed, format!("{url} {complaint}")))
+}
+
+fn has_advice(error: &str) -> bool {
+    matches!(error, "signature_mismatch" | "timestamp_outside_tolerance" | "scope_mismatch")
+}
+
+fn advice(error: &str, args: &SendArgs, target: &Target) -> String {
+    match (error, args.skew) {
+        ("signature_mismatch", _) => {
+            let (label, fingerprint) = (target.secret.label(), target.secret.fingerprint());
+            let signed = format!("signed with the secret {label} {fingerprint}");
+            if args.to.is_some() {
+                format!("{signed}; the receiver has another")
+            } else {
+                format!("{signed}; compare with what `inboxd serve` printed: same directory and environment?")
+            }
+        }
+        ("timestamp_outside_tolerance", Some(skew)) => format!(
+            "--skew={skew:#} is beyond the tolerance of {}: this refusal is the right answer",
+            duration_text(target.tolerance)
+        ),
+        ("timestamp_outside_tolerance", None) => {
+            "the clock here and the receiver's differ too much; compare `date -u` on both".to_owned()
+        }
+        _ => "the event's mode or account is not the endpoint's (livemode, account)".to_owned(),
+    }
 }
 
 /// An agent for test deliveries: no redirects, no proxy from the environment, answers of any status.
@@ -261,19 +496,6 @@ pub(crate) fn agent() -> ureq::Agent {
         .timeout_global(Some(ANSWER_TIME_MAX))
         .build()
         .into()
-}
-
-fn unique_seed() -> Result<String, Failure> {
-    Ok(format!("{:016x}", getrandom::u64().map_err(no_randomness)?))
-}
-
-fn shuffle(messages: &mut [Message]) -> Result<(), Failure> {
-    for last in (1..messages.len()).rev() {
-        let random = getrandom::u64().map_err(no_randomness)?;
-        let other = usize::try_from(random % (u64::try_from(last).unwrap_or(u64::MAX) + 1)).unwrap_or(0);
-        messages.swap(last, other);
-    }
-    Ok(())
 }
 
 fn no_randomness(error: getrandom::Error) -> Failure {

@@ -1,12 +1,14 @@
 //! `serve`: runs the daemon until it is told to stop.
 
+use std::io::Write as _;
+
 use inboxd::config::{Address, Config, MissingSecrets};
 use inboxd::daemon::{Daemon, Ended, StartError};
-use inboxd::db::OpenError;
+use inboxd::printable::printable;
 
 use super::{Context, Exit, Failure, say};
 
-/// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server did: start again.
+/// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server or the writer did: start again.
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     start_log();
     let config = context.load(MissingSecrets::Make)?;
@@ -23,29 +25,43 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
         Ended::StorageFailed(reason) => {
             Err(Failure::new(Exit::Temporary, format!("the storage failed: {reason}")))
         }
+        Ended::WriterPanicked(reason) => {
+            Err(Failure::new(Exit::Internal, format!("the writer panicked: {reason}")))
+        }
         Ended::HttpFailed(reason) => {
             Err(Failure::new(Exit::Internal, format!("the HTTP server failed: {reason}")))
         }
     }
 }
 
-/// One line an event on stderr, where journald adds time and unit. `RUST_LOG` changes the level.
+/// One line an event on stderr, whatever a sender has put into an id. `RUST_LOG` changes the level.
 fn start_log() {
     let filter = env_logger::Env::default().default_filter_or("info");
-    env_logger::Builder::from_env(filter).format_timestamp_millis().format_target(false).init();
+    env_logger::Builder::from_env(filter)
+        .format(|out, record| {
+            let (at, level, text) = (out.timestamp_millis(), record.level(), record.args().to_string());
+            writeln!(out, "[{at} {level:<5}] {}", printable(&text))
+        })
+        .init();
 }
 
+/// An address that is taken may be free later; one that cannot be had is the configuration's fault.
 fn refused(error: StartError) -> Failure {
-    let exit = match &error {
-        StartError::Storage(OpenError::Locked(_)) => Exit::Busy,
-        StartError::Storage(OpenError::Refused { .. }) => Exit::Refused,
-        StartError::Storage(OpenError::Damaged { .. }) => Exit::Unverified,
-        StartError::Storage(OpenError::Sql { .. }) => Exit::Temporary,
+    use std::io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, InvalidInput, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    let exit = match error {
+        StartError::Storage(error) => return error.into(),
+        StartError::Stopped => return Failure::new(Exit::Ok, ""),
+        StartError::Listen { ref source, .. } => match source.kind() {
+            AddrInUse => Exit::Busy,
+            AddrNotAvailable | InvalidInput | NotADirectory | NotFound | PermissionDenied
+            | ReadOnlyFilesystem => Exit::Config,
+            _ => Exit::Failed,
+        },
         StartError::Handlers(_) => Exit::Config,
-        StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Exit::Busy,
-        StartError::Storage(OpenError::Io { .. }) | StartError::Listen { .. } | StartError::Other(_) => {
-            Exit::Failed
-        }
+        StartError::Other(_) => Exit::Failed,
     };
     Failure::new(exit, error.to_string())
 }

@@ -1,6 +1,7 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
 use inboxd::inbox::recent::{self, Gap, OfType, Took};
+use inboxd::printable::printable;
 use inboxd::{bookkeeping, clock, inbox, outbox, reviews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -76,7 +77,7 @@ impl Status {
     fn to_text(&self) -> String {
         let mut text = format!(
             "database      {}\ndone          {}\nignored       {}\npending       {}\nquarantined   {}\nneed a person {}\n",
-            self.database,
+            printable(&self.database),
             self.count("done"),
             self.count("ignored"),
             self.count("pending") + self.count("processing"),

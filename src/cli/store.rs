@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use inboxd::config::{Instance, parse_duration};
-use inboxd::db::{self, OpenError};
+use inboxd::db;
 use inboxd::inbox::{self, Event};
+use inboxd::printable::printable;
 use jiff::Timestamp;
 use rusqlite::Connection;
 
@@ -15,36 +16,22 @@ const READ_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Opens the instance's database for reading.
 pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure> {
+    let (instance, conn) = open_as_it_is(context)?;
+    db::compare_schema(&conn, &instance.database)?;
+    Ok((instance, conn))
+}
+
+/// As [`open`], for looking into a file whose tables were altered.
+pub(crate) fn open_as_it_is(context: &Context) -> Result<(Instance, Connection), Failure> {
     let instance = Instance::load(context.config_file())?;
-    let database = instance.database.display();
-    match db::open_reader(&instance.database, READ_TIME_MAX) {
-        Ok(conn) => Ok((instance, conn)),
-        Err(OpenError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Err(Failure::new(
-                Exit::NotFound,
-                format!("there is no database at {database}; `inboxd serve` makes it"),
-            ))
-        }
-        Err(OpenError::Damaged { .. }) => {
-            Err(Failure::new(Exit::Unverified, format!("{database} is damaged; restore the latest backup")))
-        }
-        Err(error) => {
-            Err(Failure::new(Exit::Failed, format!("{error}; run this as the user that owns {database}")))
-        }
-    }
+    let conn = db::open_reader(&instance.database, READ_TIME_MAX)?;
+    Ok((instance, conn))
 }
 
 /// Opens the instance's database for an act that changes it.
 pub(crate) fn open_to_write(context: &Context) -> Result<(Instance, Connection), Failure> {
-    // the same answers for a missing, damaged or foreign file
-    drop(open(context)?);
-    let instance = Instance::load(context.config_file())?;
-    let conn = db::open_operator(&instance.database).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!("{error}; run this as the user that owns {}", instance.database.display()),
-        )
-    })?;
+    let (instance, _) = open(context)?;
+    let conn = db::open_operator(&instance.database)?;
     Ok((instance, conn))
 }
 
@@ -82,6 +69,11 @@ pub(crate) fn write_failed(error: rusqlite::Error) -> Failure {
 
 /// SQLite's word on a read that failed.
 pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
+    if db::is_damage_error(&error) {
+        let finding = db::without_sql(&error);
+        let message = format!("the database is damaged ({finding}); keep the file, and restore a copy");
+        return Failure::new(Exit::Unverified, message);
+    }
     if db::is_busy_error(&error) {
         return Failure::new(Exit::Busy, "the database is busy; try again").because(error);
     }
@@ -92,7 +84,7 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
             format!("the query ran longer than {limit} s and was ended; narrow it down"),
         );
     }
-    Failure::new(Exit::Failed, error.to_string())
+    Failure::new(Exit::Failed, db::without_sql(&error))
 }
 
 /// RFC 3339 in UTC, to the millisecond.
@@ -114,12 +106,10 @@ pub(crate) fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
     Ok(now_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX)))
 }
 
-/// Columns that line up. Control characters, which a sender may have put into an id, are shown as `?`.
+/// Columns that line up, made [`printable`]: a sender chooses ids, an alias chooses a column's name.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let clean =
-        |cell: &String| cell.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect::<String>();
-    let mut lines = vec![head.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()];
-    lines.extend(rows.iter().map(|row| row.iter().map(clean).collect()));
+    let mut lines = vec![head.iter().map(|name| printable(name)).collect::<Vec<_>>()];
+    lines.extend(rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..head.len()).map(width).collect();
     let mut text = String::new();
@@ -129,9 +119,4 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Control characters and those that change the direction of text.
-fn is_unprintable(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,29 +1,28 @@
 //! `verify`: judges one delivery with the verifier the daemon uses, and says what to look at.
 
-use std::io::Read as _;
-use std::path::Path;
 use std::time::Duration;
 
 use inboxd::clock;
-use inboxd::config::{secret_from_env, secret_from_file};
+use inboxd::config::{closest, preset_names, secret_from_env};
 use inboxd::verify::{Delivery, Headers, Scheme, report};
 
 use super::args::VerifyArgs;
-use super::{Exit, Failure, put};
+use super::send::BODY_BYTES_MAX;
+use super::{Exit, Failure, put, read_bounded, secret_of};
 
 /// Prints one line of JSON. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
-    let scheme = Scheme::named(&args.provider).map_err(usage)?;
+    let scheme = Scheme::named(&args.provider).map_err(|_| no_preset(&args.provider))?;
     let mut secrets = Vec::new();
     for variable in &args.secret_env {
         secrets.push(secret_from_env(variable).map_err(usage)?);
     }
     for path in &args.secret_file {
-        secrets.push(secret_from_file(path).map_err(usage)?);
+        secrets.push(secret_of(path)?);
     }
     let headers = args.header.iter().map(|line| header(line)).collect::<Result<Headers, _>>()?;
-    let body = read(&args.body)?;
+    let body = read_bounded(&args.body, BODY_BYTES_MAX, "the body")?;
     let delivery = Delivery {
         method: &args.method,
         url: args.url.as_deref().unwrap_or_default(),
@@ -45,14 +44,15 @@ fn header(line: &str) -> Result<(String, String), Failure> {
     Ok((name.trim().to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
+fn no_preset(typed: &str) -> Failure {
+    let known = preset_names();
+    let advice = match closest(typed, known.iter().copied()) {
+        _ if typed == "custom" => format!(
+            "a scheme of your own stands in the configuration, which verify does not read; it judges {}",
+            known.join(", ")
+        ),
+        Some(word) => format!("there is no such preset; did you mean {word}?"),
+        None => format!("there is no such preset; known are {}", known.join(", ")),
     };
-    read.map_err(|error| {
-        Failure::new(Exit::NotFound, format!("cannot read the body from {}", path.display())).because(error)
-    })
+    Failure::new(Exit::Usage, format!("--provider {typed}: {advice}"))
 }

@@ -105,6 +105,7 @@ pub(super) fn finish(
         retention,
         worker,
         alert,
+        without_secret: Vec::new(),
         warnings,
     })
 }
@@ -278,7 +279,7 @@ impl Checker {
                 _ => "is not an address of this machine; write e.g. \"127.0.0.1:8787\" or \"unix:PATH\"",
             },
         };
-        self.problem(key, format!("\"{typed}\": {rule}"));
+        self.problem(key, format!("\"{}\": {rule}", without_user(typed)));
         None
     }
 
@@ -392,6 +393,12 @@ impl Checker {
             self.problem(key, "the name must be 1 to 64 characters of a-z, 0-9, _ and -");
         }
     }
+}
+
+/// What is wrong with a URL that deliveries are sent to; a password in it is not shown.
+pub fn url_problem(typed: &str) -> Option<String> {
+    let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url))?;
+    Some(format!("\"{}\": {rule}", without_user(typed)))
 }
 
 /// What a base URL or a destination breaks, if anything.

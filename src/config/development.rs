@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::check::Checker;
 use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
-use super::{Config, ConfigError, Instance, MissingSecrets, check};
+use super::{Config, ConfigError, Instance, MissingSecrets, WithoutSecret, check, is_absent};
 
 const DATA_DIR: &str = "./inboxd-data";
 
@@ -44,12 +44,16 @@ const ENDPOINTS: [Preset; 2] = [
 pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, ConfigError> {
     let mut checker = Checker::new(base.to_owned());
     let mut raw = RawConfig { data_dir: Some(DATA_DIR.to_owned()), ..RawConfig::default() };
+    let mut without_secret = Vec::new();
     for preset in &ENDPOINTS {
-        if let Some(secret) = secret(preset, base, missing, &mut checker) {
-            raw.endpoint.insert(preset.endpoint.to_owned(), endpoint(preset, secret));
+        match secret(preset, base, missing, &mut checker) {
+            Ok(reference) => {
+                raw.endpoint.insert(preset.endpoint.to_owned(), endpoint(preset, reference));
+            }
+            Err(without) => without_secret.extend(without),
         }
     }
-    check::finish(checker, raw, None)
+    Ok(Config { without_secret, ..check::finish(checker, raw, None)? })
 }
 
 /// The development instance as far as reading its data goes.
@@ -66,6 +70,15 @@ pub(super) fn instance() -> Instance {
     }
 }
 
+/// Where a development instance keeps the secret that it makes for a provider, relative to its directory.
+pub fn development_secret(provider: &str) -> Option<PathBuf> {
+    ENDPOINTS.iter().find(|preset| preset.provider == provider).map(kept_at)
+}
+
+fn kept_at(preset: &Preset) -> PathBuf {
+    Path::new(DATA_DIR).join("secrets").join(preset.endpoint)
+}
+
 fn endpoint(preset: &Preset, secret: String) -> RawEndpoint {
     RawEndpoint {
         provider: Some(preset.provider.to_owned()),
@@ -76,32 +89,36 @@ fn endpoint(preset: &Preset, secret: String) -> RawEndpoint {
     }
 }
 
-/// The reference of the endpoint's secret, or `None` where there is no secret yet.
-fn secret(preset: &Preset, base: &Path, missing: MissingSecrets, checker: &mut Checker) -> Option<String> {
+/// The reference of the endpoint's secret; else, unless that is a problem, what to do about it.
+fn secret(
+    preset: &Preset,
+    base: &Path,
+    missing: MissingSecrets,
+    checker: &mut Checker,
+) -> Result<String, Option<WithoutSecret>> {
     if secrets::env(preset.variable).is_some() {
-        return Some(format!("env:{}", preset.variable));
+        return Ok(format!("env:{}", preset.variable));
     }
-    let path = Path::new(DATA_DIR).join("secrets").join(preset.endpoint);
+    let path = kept_at(preset);
     if missing == MissingSecrets::Make {
         if let Err(error) = secrets::keep(&base.join(&path), preset.style) {
             let rule = format!(
-                "{}: cannot keep a secret there: {error}; or set {}",
+                "{}: cannot keep a secret there: {error}; start it in a directory that its user can write, or set {}",
                 path.display(),
                 preset.variable
             );
             checker.problem(format!("endpoint.{}.secrets", preset.endpoint), rule);
-            return None;
+            return Err(None);
         }
-    } else if base.join(&path).symlink_metadata().is_err() {
-        checker.warn(format!(
-            "endpoint \"{}\" has no secret yet: `inboxd serve` makes one in {}, or set {}",
-            preset.endpoint,
-            path.display(),
-            preset.variable
-        ));
-        return None;
+    } else if let Err(error) = base.join(&path).symlink_metadata()
+        && is_absent(&error)
+    {
+        let advice = format!("`inboxd serve` makes one in {}, or set {}", path.display(), preset.variable);
+        checker.warn(format!("endpoint \"{}\" has no secret yet: {advice}", preset.endpoint));
+        let (endpoint, provider) = (preset.endpoint.to_owned(), preset.provider.to_owned());
+        return Err(Some(WithoutSecret { endpoint, provider, advice }));
     }
-    Some(format!("file:{}", path.display()))
+    Ok(format!("file:{}", path.display()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! keys, numbers and booleans: a line of this file may hold what its author thinks is the place for a secret.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
@@ -14,6 +16,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::raw::RawConfig;
 use super::{ConfigError, Problem, is_absent, suggest};
+
+/// More than any real configuration; a bound for `--config /dev/zero`.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A file that is TOML.
 #[derive(Debug)]
@@ -31,9 +36,9 @@ pub(super) struct Document {
 /// # Errors
 /// It cannot be read, or it is not TOML.
 pub(super) fn read(file: &Path) -> Result<Document, ConfigError> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = read_bounded(file).map_err(|error| {
         let advice = if is_absent(&error) {
-            "does not exist; `inboxd init` writes one".to_owned()
+            format!("does not exist; `inboxd init {}` writes one", file.display())
         } else {
             format!("cannot be read: {error}")
         };
@@ -44,6 +49,15 @@ pub(super) fn read(file: &Path) -> Result<Document, ConfigError> {
         problems: vec![problem],
         warnings: Vec::new(),
     })
+}
+
+fn read_bounded(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is larger than 1 MiB, too large for a configuration"));
+    }
+    Ok(text)
 }
 
 fn parse(text: &str) -> Result<Document, Problem> {

@@ -10,7 +10,8 @@ use super::{
     Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch,
     Order, Sign, duration_text,
 };
-use crate::verify::Secret;
+use crate::printable::is_unprintable;
+use crate::verify::{Recipe, Secret};
 
 impl Config {
     /// Every value in effect as a configuration file. Unset keys are comments.
@@ -159,10 +160,38 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         .with("body_bytes_max", whole(endpoint.body_bytes_max))
 }
 
+/// Keys of a scheme that mean "not used" where they are not set.
+const SCHEME_KEYS_WITHOUT_DEFAULT: [&str; 9] = [
+    "prefix",
+    "list_separator",
+    "pair",
+    "key_prefix",
+    "timestamp",
+    "event_id",
+    "event_type",
+    "object_id",
+    "form_field",
+];
+
 fn scheme_table(endpoint: &Endpoint) -> Option<Table> {
-    let Ok(Json::Object(scheme)) = serde_json::to_value(endpoint.scheme.as_ref()?) else {
+    let Ok(Json::Object(mut scheme)) = serde_json::to_value(endpoint.scheme.as_ref()?) else {
         return None;
     };
+    let plain = Recipe::PLAIN;
+    // without a time there is nothing that a unit could be of
+    let unit = scheme.contains_key("timestamp").then_some(plain.timestamp_unit);
+    for (key, default) in [
+        ("encoding", Some(plain.encoding)),
+        ("algorithm", Some(plain.algorithm)),
+        ("key", Some(plain.key)),
+        ("signed", Some(plain.signed)),
+        ("timestamp_unit", unit),
+    ] {
+        scheme.entry(key).or_insert_with(|| json!(default));
+    }
+    for key in SCHEME_KEYS_WITHOUT_DEFAULT {
+        scheme.entry(key).or_insert(Json::Null);
+    }
     let mut table = Table::new(format!("endpoint.{}.scheme", endpoint.name));
     for (key, value) in scheme {
         table = table.with(key, value.as_str().map_or(Value::Unset, text));
@@ -301,9 +330,9 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => {
+            c if is_unprintable(c) => {
                 // writing to a String cannot fail
-                write!(quoted, "\\u{:04X}", u32::from(c)).unwrap_or_default();
+                write!(quoted, "\\U{:08X}", u32::from(c)).unwrap_or_default();
             }
             c => quoted.push(c),
         }

@@ -29,9 +29,9 @@ pub fn secret_from_env(variable: &str) -> Result<Secret, String> {
 /// The file's content without one final newline, however short and whatever its mode.
 ///
 /// # Errors
-/// The file cannot be read.
-pub fn secret_from_file(path: &Path) -> Result<Secret, String> {
-    let (bytes, _mode) = read_file(path)?;
+/// The file cannot be read, or is too large to be a secret.
+pub fn secret_from_file(path: &Path) -> io::Result<Secret> {
+    let (bytes, _mode) = read_bounded(path)?;
     Ok(Secret::new(format!("file:{}", path.display()), bytes))
 }
 
@@ -101,11 +101,55 @@ fn is_variable(text: &str) -> bool {
     is_word && !text.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Prefixes of real secrets, pasted behind `env:` by mistake.
+/// What real secrets begin with, pasted behind `env:` by mistake: webhook secrets, API keys and tokens of
+/// Stripe, GitHub, GitLab, Shopify, Slack, SendGrid and AWS, JSON Web Tokens, PEM, whole headers.
+const SECRET_PREFIXES: [&str; 31] = [
+    "whsec_",
+    "whsec-",
+    "whsk_",
+    "whpk_",
+    "sk_live_",
+    "sk_test_",
+    "rk_live_",
+    "rk_test_",
+    "pk_live_",
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "shpss_",
+    "shpat_",
+    "shpca_",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "SG.",
+    "AKIA",
+    "eyJ",
+    "-----BEGIN",
+    "v1,",
+    "v1a,",
+    "Bearer ",
+    "Basic ",
+];
+
 fn looks_secret(text: &str) -> bool {
-    ["whsec_", "whsk_", "sk_live_", "sk_test_", "rk_live_", "v1,"]
-        .iter()
-        .any(|prefix| text.starts_with(prefix))
+    SECRET_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) || looks_random(text)
+}
+
+/// Long and without any of what divides a name or a path: 24 hex digits or more, or letters of both cases
+/// among digits.
+fn looks_random(text: &str) -> bool {
+    let has = |of: fn(&u8) -> bool| text.bytes().any(|byte| of(&byte));
+    let is_mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    text.len() >= 24
+        && has(u8::is_ascii_digit)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=".contains(&byte))
+        && (is_mixed || text.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn from_env(variable: &str) -> Result<Vec<u8>, String> {
@@ -268,9 +312,20 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_secret_is_never_quoted() {
-        for typed in
-            ["whsec_canary", "env:whsec_canary", "file:whsec_canary", "canary", "env:can-ary", "vault:canary"]
-        {
+        for typed in [
+            "whsec_canary",
+            "env:whsec_canary",
+            "file:whsec_canary",
+            "canary",
+            "env:can-ary",
+            "vault:canary",
+            "env:ghp_canary",
+            "env:sk-canary",
+            "file:xoxb-canary",
+            "env:0123456789abcdef0123456789abcdef",
+            "env:canaryCANARY0123456789AZ",
+            "credential:github_pat_canary",
+        ] {
             let message = resolve(typed, Path::new("")).expect_err(typed);
             assert!(!message.contains("canary") && !message.contains("can-ary"), "{message}");
             assert!(message.contains("env:"), "{message}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction};
 
 use super::{
-    OpenError, SCHEMA, SCHEMA_VERSION, begin_immediate, damaged, distrust, is_busy_error, quick_check,
+    OpenError, SCHEMA, SCHEMA_VERSION, begin_immediate, distrust, is_busy_error, of_sqlite, quick_check,
     settle_pragmas, wait_for_locks,
 };
 use crate::bookkeeping;
@@ -56,7 +56,7 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
     let refused = |reason| OpenError::Refused { path: path.to_path_buf(), reason };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = existing(path, flags)?;
-    let version = bookkeeping::schema_version(&conn).map_err(|source| damaged(path, source))?;
+    let version = bookkeeping::schema_version(&conn).map_err(|source| of_sqlite(path, source))?;
     if let Some(objection) = objection(&conn, version, allow_wal).map_err(sql)? {
         return Err(refused(objection));
     }
@@ -78,8 +78,8 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
 pub fn objection_to(path: &Path, allow_wal: bool) -> Result<Option<String>, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = existing(path, flags)?;
-    let version = bookkeeping::schema_version(&conn).map_err(|source| damaged(path, source))?;
-    objection(&conn, version, allow_wal).map_err(|source| damaged(path, source))
+    let version = bookkeeping::schema_version(&conn).map_err(|source| of_sqlite(path, source))?;
+    objection(&conn, version, allow_wal).map_err(|source| of_sqlite(path, source))
 }
 
 fn existing(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {

@@ -7,11 +7,13 @@ use std::time::Duration;
 use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
 use crate::config::{
-    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, preset_exists,
-    preset_names, preset_never_retries, scheme_of,
+    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, duration_text,
+    preset_exists, preset_names, preset_never_retries, scheme_of,
 };
 use crate::verify::{CustomScheme, Verifier};
 
+/// From here on a tolerance is odd.
+const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
 /// Paths that the listener answers itself.
 const OWN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
@@ -61,6 +63,12 @@ impl Checker {
             .ok()?;
         let usual = Duration::from_secs(scheme.tolerance_s().into());
         let tolerance = self.duration(&format!("{key}.tolerance"), raw.tolerance.as_ref(), usual);
+        if tolerance > TOLERANCE_ADVISED {
+            let typed = duration_text(tolerance);
+            self.warn(format!(
+                "{key}.tolerance: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
+            ));
+        }
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
             .map_err(|reason| self.problem(format!("{key}.secrets"), reason))
