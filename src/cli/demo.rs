@@ -3,8 +3,9 @@
 //! Every line of the table at the end was seen from outside: what was answered over HTTP, and what the
 //! database holds afterwards.
 
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
@@ -315,7 +316,8 @@ struct Folder {
 impl Folder {
     fn create() -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("inboxd-demo-{}", random()?));
-        db::create_private_dir(&path).map_err(broken)?;
+        // not recursive: what exists already is somebody else's
+        DirBuilder::new().mode(0o700).create(&path).map_err(broken)?;
         Ok(Self { path })
     }
 
