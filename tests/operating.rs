@@ -49,7 +49,23 @@ fn database(dir: &Path) -> std::path::PathBuf {
 
 /// Runs `serve` where it is expected to end by itself.
 fn serve(dir: &Path) -> Ran {
-    inboxd(dir, &["serve"])
+    let mut child = start(dir);
+    let code = ended(&mut child).unwrap_or(-1);
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    Ran { code, stdout: String::new(), stderr }
+}
+
+/// The exit code of a process that should end by itself; one that does not is killed.
+fn ended(child: &mut Child) -> Option<i32> {
+    let end = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.wait().unwrap().code()
 }
 
 /// Runs inboxd as somebody who may not enter or write what is closed to others.
@@ -251,7 +267,7 @@ fn a_start_that_waits_for_another_process_says_so_at_once_and_can_be_stopped() {
         }
         assert!(begun.elapsed() < Duration::from_secs(3), "at once: {:?}", begun.elapsed());
         terminate(child.id());
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{lock}");
+        assert_eq!(ended(&mut child), Some(0), "{lock}");
         drop(conn);
     }
     // with nobody in the way it starts
@@ -335,8 +351,9 @@ fn a_run_directory_that_others_can_enter_is_refused() {
 #[test]
 fn a_unix_socket_is_for_owner_and_group_and_goes_away_with_the_daemon() {
     let config = support::CONFIG.replace("webhooks = \"127.0.0.1:0\"", "webhooks = \"unix:in.sock\"");
-    let daemon = Daemon::in_dir(folder_with(&config));
-    let socket = daemon.dir.path().join("in.sock");
+    let dir = folder_with(&config);
+    let daemon = Daemon::in_dir(Arc::clone(&dir));
+    let socket = dir.path().join("in.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
     assert_eq!(daemon.stop(), Some(0));
     assert!(fs::symlink_metadata(&socket).is_err());
