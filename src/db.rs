@@ -535,9 +535,12 @@ fn sync_dir(path: &Path) -> Result<(), OpenError> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     for dir in [Some(dir), dir.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten()
     {
-        File::open(dir)
-            .and_then(|dir| dir.sync_all())
-            .map_err(|source| OpenError::Io { action: format!("sync {}", dir.display()), source })?;
+        match File::open(dir).and_then(|dir| dir.sync_all()) {
+            // a directory that may only be passed through is not this user's to sync
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced
+                .map_err(|source| OpenError::Io { action: format!("sync {}", dir.display()), source })?,
+        }
     }
     Ok(())
 }

@@ -414,6 +414,8 @@ impl Writer {
     /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
     /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that.
     fn recover(&mut self) -> rusqlite::Result<()> {
+        // the first look is short, so that what the start waits for is told at once
+        self.conn.busy_timeout(db::START_BUSY_TIMEOUT)?;
         let mut told_at: Option<Instant> = None;
         loop {
             let obstacle = match db::checkpoint(&self.conn, "TRUNCATE") {
@@ -422,12 +424,18 @@ impl Writer {
                 Err(error) if db::is_fatal_error(&error) => return Err(error),
                 Err(error) => error.to_string(),
             };
+            let is_first = told_at.is_none();
             if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
                 told_at = Some(Instant::now());
                 log::warn!(
                     "{}: {obstacle}; answering 503 until that is over",
                     self.settings.database.display()
                 );
+            }
+            if is_first {
+                // whoever is queued already is refused only after a wait worth the name
+                db::wait_for_locks(&mut self.conn)?;
+                continue;
             }
             match self.queue.recv_timeout(RECOVERY_PAUSE) {
                 Ok(queued) => refuse(queued.job, "the store is not ready yet"),
