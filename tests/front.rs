@@ -288,6 +288,15 @@ fn http_1_0_is_served_and_closed() {
 }
 
 #[test]
+fn an_answer_does_not_say_what_serves_it() {
+    let front = Fixture::start();
+    for request in ["GET / HTTP/1.1\r\n\r\n", "GET /\r\n\r\n"] {
+        let answer = front.ask(request.as_bytes());
+        assert_eq!((answer.header("server"), answer.body.ends_with('\n')), (None, false), "{request:?}");
+    }
+}
+
+#[test]
 fn a_large_answer_has_an_exact_length() {
     let front = Fixture::start();
     let mut client = front.client();
@@ -612,13 +621,14 @@ fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
 #[test]
 fn an_application_that_drops_or_breaks_a_request_does_not_harm_the_next() {
     let front = Fixture::start();
-    let mut client = front.client();
-    client.send(b"POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
-    assert_eq!(client.answer().status, 500);
-    client.send(b"GET /cut HTTP/1.1\r\n\r\n");
-    let answer = client.answer();
-    assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
-    assert_eq!(front.get().status, 200);
+    for request in ["POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "GET /cut HTTP/1.1\r\n\r\n"] {
+        let answer = front.ask(request.as_bytes());
+        assert!(answer.header("retry-after").is_some(), "{request:?}");
+        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")), "{request:?}");
+        assert_eq!(front.get().status, 200);
+    }
+    let failed = front.ask(b"GET /failed HTTP/1.1\r\n\r\n");
+    assert_eq!((failed.status, failed.body.as_str()), (500, "why"), "what the application says is passed on");
 }
 
 #[test]
@@ -873,6 +883,10 @@ impl Backend {
             "/slow" => thread::sleep(Duration::from_millis(200)),
             "/held" => wait_until("it is released", || self.released.load(Ordering::SeqCst)),
             "/dropped" => return,
+            "/failed" => {
+                let failed = tiny_http::Response::from_string("why").with_status_code(500);
+                return request.respond(failed).unwrap();
+            }
             "/cut" => {
                 let mut raw = request.into_writer();
                 return raw.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
@@ -1061,7 +1075,7 @@ impl Server {
 }
 
 fn error_body(error: &str) -> String {
-    format!("{{\"error\":\"{error}\"}}\n")
+    format!("{{\"error\":\"{error}\"}}")
 }
 
 fn sha256(bytes: &[u8]) -> String {

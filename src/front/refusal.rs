@@ -70,7 +70,7 @@ impl Refusal {
     pub(super) fn answer(self) -> String {
         let (status, phrase, error) = self.reason.parts();
         let retry = if self.reason == Reason::Unavailable { RETRY_AFTER } else { "" };
-        let body = format!("{{\"error\":\"{error}\"}}\n");
+        let body = format!("{{\"error\":\"{error}\"}}");
         format!(
             "HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{retry}Connection: close\r\n\r\n{body}",
             body.len(),
@@ -88,8 +88,8 @@ mod tests {
     fn an_answer_is_one_line_of_json_and_unavailable_says_when_to_retry() {
         let answer = Refusal::new(Reason::Unavailable, "").answer();
         assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
-        assert!(answer.contains("\r\nRetry-After: 5\r\n") && answer.contains("\r\nContent-Length: 24\r\n"));
-        assert!(answer.ends_with("\r\n\r\n{\"error\":\"unavailable\"}\n"));
+        assert!(answer.contains("\r\nRetry-After: 5\r\n") && answer.contains("\r\nContent-Length: 23\r\n"));
+        assert!(answer.ends_with("\r\n\r\n{\"error\":\"unavailable\"}"));
         assert!(!Refusal::bad("").answer().contains("Retry-After"));
     }
 

@@ -110,8 +110,10 @@ pub(super) fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// tiny_http's answer as the client is to see it: HTTP/1.1, an exact length, our own `Connection`.
-/// `None` if it is cut short or no answer at all (a worker panicked, or it is over 16 MiB).
+/// tiny_http's answer as the client is to see it: HTTP/1.1, an exact length, our own `Connection`, and
+/// no word about what serves it. `None` if it is cut short, over 16 MiB, or the empty 500 with which
+/// tiny_http lets go of a request that nobody has answered: a panic, or the end of the process. The
+/// application's own answers say what failed.
 pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Vec<u8>> {
     let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, body) = (&answer[..head_end + 2], &answer[head_end + 4..]);
@@ -134,10 +136,13 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             return None; // never to a request that says HTTP/1.0
-        } else if name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"keep-alive") {
+        } else if DROPPED.iter().any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes())) {
             continue;
         }
         out.extend_from_slice(line);
+    }
+    if status == b"500" && body.is_empty() && length.unwrap_or(0) == 0 {
+        return None;
     }
     if close {
         out.extend_from_slice(b"Connection: close\r\n");
@@ -156,6 +161,9 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
     out.extend_from_slice(body);
     Some(out)
 }
+
+/// Headers of an answer that are not passed on.
+const DROPPED: [&str; 3] = ["connection", "keep-alive", "server"];
 
 /// Answers are pages and short lines; more than this is a fault.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -178,7 +186,7 @@ mod tests {
                 "HTTP/1.0 200 OK\r\nServer: s\r\nContent-Length: 2\r\n\r\nhi",
                 false,
                 false,
-                "HTTP/1.1 200 OK\r\nServer: s\r\nContent-Length: 2\r\n\r\nhi",
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
             ),
             (
                 "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\ncontent-length: 2\r\n\r\nhi",
@@ -226,6 +234,8 @@ mod tests {
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "HTTP/1.0 xyz\r\n\r\n",
             "SPDY\r\n\r\n",
+            "HTTP/1.0 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.0 500 Internal Server Error\r\n\r\n",
         ] {
             assert_eq!(client_sees(answer, false, false), None);
         }
