@@ -45,6 +45,13 @@ pub const LISTENER_HEADER: &str = "X-Inboxd-Listener";
 /// The header with the client's address. Clients cannot send it.
 pub const PEER_HEADER: &str = "X-Inboxd-Peer";
 
+/// The header of a request whose header values had bytes over 0x7F: these and `%` are percent-encoded
+/// in all values. Clients cannot send it.
+pub const ESCAPED_HEADER: &str = "X-Inboxd-Escaped";
+
+/// How the names begin that the front alone may use; headers of clients under such a name are dropped.
+pub const OWN_HEADERS: &str = "X-Inboxd-";
+
 /// A socket that is bound and listening, made here or handed over by systemd.
 #[derive(Debug)]
 pub enum Listener {

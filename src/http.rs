@@ -220,12 +220,34 @@ fn read_body(request: &mut Request) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
+/// As the client sent them: the front has escaped what tiny_http would not take.
 fn headers(request: &Request) -> Headers {
+    let is_escaped = header(request, front::ESCAPED_HEADER).is_some();
     let mut headers = Headers::default();
     for header in request.headers() {
-        headers.push(header.field.as_str().as_str(), header.value.as_str());
+        let value = header.value.as_str();
+        let name = header.field.as_str().as_str();
+        headers.push(name, if is_escaped { unescaped(value) } else { value.to_owned() });
     }
     headers
+}
+
+/// Undoes percent-encoding; bytes that are not UTF-8 are taken for Latin-1.
+fn unescaped(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            bytes.push(byte);
+            rest = &after[2..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| error.as_bytes().iter().copied().map(char::from).collect())
 }
 
 fn header<'a>(request: &'a Request, name: &'static str) -> Option<&'a str> {

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::refusal::{Reason, Refusal};
+use super::{ESCAPED_HEADER, OWN_HEADERS};
 
 /// The largest head, request line and blank line included.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -88,14 +89,18 @@ pub(super) fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let request_line = RequestLine::parse(lines.next().unwrap_or_default())?;
     let path = request_line.forward_to(&mut forward);
     let mut fields = Fields::default();
+    let is_ascii = text.is_ascii();
     for (index, line) in lines.enumerate() {
         if index == HEADERS_MAX {
             return Err(Refusal::new(Reason::HeadTooLarge, "more than 64 headers"));
         }
         let (name, value) = split_field(line)?;
         if fields.take(name, value)? {
-            forward_field(name, value, &mut forward);
+            forward_field(name, value, is_ascii, &mut forward);
         }
+    }
+    if !is_ascii {
+        forward_field(ESCAPED_HEADER.as_bytes(), b"1", true, &mut forward);
     }
     Ok(Head {
         forward,
@@ -168,12 +173,23 @@ fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((name, line[colon + 1..].trim_ascii()))
 }
 
-/// Bytes over 0x7F are legal in a value but end the connection in tiny_http: `?` stands for each.
-fn forward_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+/// Bytes over 0x7F are legal in a value but end the connection in tiny_http. Where a head has any, all
+/// its values are percent-encoded: these bytes, and `%` itself, so that nothing is lost.
+fn forward_field(name: &[u8], value: &[u8], is_plain: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    out.extend(value.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }));
+    for byte in value {
+        if is_plain || byte.is_ascii() && *byte != b'%' {
+            out.push(*byte);
+        } else {
+            out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
+        }
+    }
     out.extend_from_slice(b"\r\n");
+}
+
+fn hex_digit(value: u8) -> u8 {
+    b"0123456789ABCDEF"[usize::from(value & 15)]
 }
 
 /// What the headers that concern the connection say.
@@ -259,8 +275,7 @@ const HOP_BY_HOP: [&str; 5] = ["keep-alive", "proxy-connection", "te", "trailer"
 
 /// Only the front may say these; what a client says under such a name is dropped.
 fn is_ours(name: &[u8]) -> bool {
-    const PREFIX: &[u8] = b"x-inboxd-";
-    name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+    name.get(..OWN_HEADERS.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADERS.as_bytes()))
 }
 
 /// `tchar` of RFC 9110, section 5.6.2.
@@ -387,14 +402,19 @@ mod tests {
 
     #[test]
     fn what_is_forwarded_is_ascii_without_hop_by_hop_headers_and_without_our_own_names() {
-        let sent = "POST /a/b?c=d HTTP/1.1\r\nHost: h\r\nX-A:  b\u{e9} \r\nX-INBOXD-Peer: 1.2.3.4\r\nx-inboxd-: z\r\nX-Inboxdx: y\r\nConnection: keep-alive, X-A\r\n\
+        let sent = "POST /a/b?c=d HTTP/1.1\r\nHost: h\r\nX-A:  b\u{e9}%41 \r\nX-INBOXD-Peer: 1.2.3.4\r\nx-inboxd-: z\r\nX-Inboxdx: y\r\nConnection: keep-alive, X-A\r\n\
             Keep-Alive: 5\r\nTE: trailers\r\nTrailer: X\r\nUpgrade: h2c\r\nProxy-Connection: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\nStripe-Signature: t=1,v1=a\r\n\r\n";
         let head = read(sent.as_bytes()).unwrap().unwrap();
-        let forward =
-            "POST /a/b?c=d HTTP/1.0\r\nHost: h\r\nX-A: b??\r\nX-Inboxdx: y\r\nStripe-Signature: t=1,v1=a\r\n";
+        let forward = "POST /a/b?c=d HTTP/1.0\r\nHost: h\r\nX-A: b%C3%A9%2541\r\nX-Inboxdx: y\r\nStripe-Signature: t=1,v1=a\r\nX-Inboxd-Escaped: 1\r\n";
         assert_eq!(str::from_utf8(&head.forward), Ok(forward));
         assert_eq!(head.path(), "/a/b");
         assert_eq!((head.framing, head.expects_continue, head.keep_alive), (Framing::Length(3), true, true));
+    }
+
+    #[test]
+    fn a_head_of_ascii_is_forwarded_as_it_is() {
+        let head = read(b"GET / HTTP/1.1\r\nX-A: 100%41\r\nX-Inboxd-Escaped: 1\r\n\r\n").unwrap().unwrap();
+        assert_eq!(str::from_utf8(&head.forward), Ok("GET / HTTP/1.0\r\nX-A: 100%41\r\n"));
     }
 
     #[test]
