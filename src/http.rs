@@ -263,8 +263,8 @@ fn log_rejection(request: &Request, endpoint: &Endpoint, rejection: &Rejection) 
             log::info!("refused endpoint={name} peer={peer} reason={reason} skew_s={skew_s}");
         }
         Rejection::SignatureMissing | Rejection::EventIdMissing => {
-            let names: Vec<_> =
-                request.headers().iter().map(|header| header.field.as_str().as_str()).collect();
+            let names = request.headers().iter().map(|header| header.field.as_str().as_str());
+            let names: Vec<_> = names.filter(|name| !name.starts_with(front::OWN_HEADERS)).collect();
             log::info!("refused endpoint={name} peer={peer} reason={reason} headers={}", names.join(","));
         }
         Rejection::SignatureMalformed | Rejection::SignatureMismatch => {
