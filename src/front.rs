@@ -8,10 +8,12 @@
 //! It never looks at a path (except to ask for the size limit of its body), at a signature or at the
 //! content of a body; it never touches the database; nothing a client does ends the accept loop.
 
+mod budget;
 mod chunked;
 mod connection;
 mod head;
 mod refusal;
+mod stream;
 mod table;
 mod upstream;
 
@@ -21,15 +23,16 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use connection::Stream;
+use budget::Budget;
 use refusal::{Reason, Refusal};
+use stream::Stream;
 use table::{Admission, Slot, Table};
 use upstream::Upstream;
 
@@ -175,7 +178,7 @@ impl Front {
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
             upstream: Upstream::new(settings.upstream_socket.clone(), caps.upstream, &settings.bounds),
-            bodies_bytes: Arc::default(),
+            budget: Budget::new(settings.bounds.bodies_bytes_max),
             counters,
             refusals: Throttle::default(),
             failures: Throttle::default(),
@@ -192,7 +195,8 @@ impl Front {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Accepts until [`Handle::stop_accepting`], then closes the listener.
+    /// Accepts until [`Handle::stop_accepting`], and those who have come by then; then closes the
+    /// listener.
     pub fn run(self) {
         while !self.shared.table.is_closing() {
             match self.accept() {
@@ -200,6 +204,13 @@ impl Front {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_client(),
                 Err(error) if connection_failed(&error) => {}
                 Err(error) => self.back_off("accept", &error),
+            }
+        }
+        for _ in 0..QUEUE_MAX {
+            match self.accept() {
+                Ok((stream, peer)) => self.welcome(stream, peer),
+                Err(error) if connection_failed(&error) => {}
+                Err(_) => break,
             }
         }
     }
@@ -217,19 +228,25 @@ impl Front {
         let shared = &self.shared;
         shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let trusted = peer.is_none_or(|ip| shared.settings.trusted_proxies.contains(&ip));
-        let spawned = match shared.table.admit(stream, peer, trusted) {
-            Admission::Serve(slot) => self.spawn(slot, connection::serve),
-            Admission::Refuse(slot) => self.spawn(slot, connection::refuse_for_want_of_room),
+        let (slot, work): (Slot, fn(&Shared, &Slot)) = match shared.table.admit(stream, peer, trusted) {
+            Admission::Serve(slot) => (slot, connection::serve),
+            Admission::Refuse(slot) => (slot, connection::refuse_for_want_of_room),
             Admission::Full(stream) => {
-                let refusal = Refusal::new(Reason::Unavailable, "no connection could be evicted");
-                shared.note_refusal(refusal, peer);
-                stream.write_without_waiting(refusal.answer().as_bytes());
-                return;
+                return self.turn_away(&stream, peer, "no connection could be evicted");
             }
         };
-        if let Err(error) = spawned {
-            self.back_off("starting a thread", &error); // its slot and its socket went with the closure
+        let connection = Arc::clone(slot.connection());
+        if let Err(error) = self.spawn(slot, work) {
+            self.turn_away(&connection.stream, peer, "no thread could be started");
+            drop(connection); // its descriptor may be what is wanted
+            self.back_off("starting a thread", &error);
         }
+    }
+
+    fn turn_away(&self, stream: &Stream, peer: Option<IpAddr>, why: &'static str) {
+        let refusal = Refusal::new(Reason::Unavailable, why);
+        self.shared.note_refusal(refusal, peer);
+        stream.turn_away(&refusal.answer());
     }
 
     fn spawn(&self, slot: Slot, work: fn(&Shared, &Slot)) -> io::Result<()> {
@@ -276,6 +293,12 @@ impl Front {
     }
 }
 
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.shared.table.stop_accepting();
+    }
+}
+
 /// Stops a [`Front`] and reads its counters.
 #[derive(Debug, Clone)]
 pub struct Handle {
@@ -307,7 +330,7 @@ impl Handle {
     /// Memory that unfinished bodies hold now, beyond what each request has free.
     #[must_use]
     pub fn bodies_bytes(&self) -> usize {
-        self.shared.bodies_bytes.load(Ordering::Relaxed)
+        self.shared.budget.held()
     }
 
     /// What was done since the start.
@@ -333,7 +356,7 @@ struct Shared {
     settings: Settings,
     table: Table,
     upstream: Upstream,
-    bodies_bytes: Arc<AtomicUsize>,
+    budget: Budget,
     counters: Arc<Counters>,
     refusals: Throttle,
     failures: Throttle,

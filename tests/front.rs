@@ -480,6 +480,40 @@ fn the_address_that_holds_most_pays_for_the_room() {
 }
 
 #[test]
+fn whoever_has_to_give_way_is_told_to_come_again() {
+    let front = Fixture::start_with(|settings| settings.connections_max = 4);
+    for beginning in [
+        "",
+        "GET / HTTP/1.1\r\nX: ",
+        "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab",
+    ] {
+        let mut victim = front.client();
+        victim.send(beginning.as_bytes());
+        wait_until("it is open", || front.handle.connections_open() == 1);
+        thread::sleep(Duration::from_millis(30));
+        let others: Vec<Client> = (0..4).map(|_| front.client()).collect();
+        let answer = victim.answer();
+        assert!(answer.header("retry-after").is_some(), "{beginning:?}");
+        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")), "{beginning:?}");
+        assert!(victim.is_closed(), "{beginning:?}");
+        drop(others);
+        wait_until("all have left", || front.handle.connections_open() == 0);
+    }
+    assert_eq!(front.handle.counters().evicted.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn an_idle_connection_that_has_to_give_way_is_closed_without_a_word() {
+    let front = Fixture::start_with(|settings| settings.connections_max = 1);
+    let mut idle = front.client();
+    idle.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(idle.answer().status, 200);
+    assert_eq!(front.get().status, 200);
+    assert!(idle.is_closed(), "a 503 could pass for the answer to its next request");
+}
+
+#[test]
 fn two_thousand_connections_of_one_client_do_not_lock_out_another() {
     if raise_descriptor_limit() < 6_000 {
         return; // this machine does not allow so many
@@ -584,6 +618,112 @@ fn fifteen_hundred_resets_after_a_whole_request_do_no_harm() {
     wait_until("all have left", || front.handle.connections_open() == 0);
 }
 
+#[test]
+fn an_address_that_hoards_the_body_memory_does_not_refuse_the_bodies_of_others() {
+    raise_descriptor_limit();
+    let front = Fixture::start_with(|settings| settings.bounds.body_time = Duration::from_secs(30));
+    let hoard = Hoard::start(front.address);
+    wait_until("it holds the memory", || front.handle.bodies_bytes() > 60 << 20);
+    let refused = (0..40_usize)
+        .filter(|round| {
+            let length = [60_000, 120_000, 500_000, 1_000_000][round % 4];
+            let body = "x".repeat(length);
+            let answer =
+                front.ask(format!("POST /p HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes());
+            assert!(front.handle.bodies_bytes() <= 64 << 20);
+            answer.status != 200
+        })
+        .count();
+    let (closed, renewed) = hoard.stop();
+
+    assert_eq!(refused, 0, "of 40 bodies, while the hoard was renewed {renewed} times");
+    assert_eq!(closed, 0, "of {renewed} hoarders that gave way were told nothing");
+    wait_until("the memory is given back", || front.handle.bodies_bytes() == 0);
+}
+
+#[test]
+fn slow_bodies_make_room_for_new_ones_of_the_same_address() {
+    let front = Fixture::start_with(|settings| settings.bounds.body_time = Duration::from_secs(30));
+    let begun = Instant::now();
+    let body = vec![b'x'; 1 << 20];
+    let request = [b"POST /p HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n".as_slice(), &body].concat();
+    let mut slow: Vec<Client> = (0..70).map(|_| front.client()).collect();
+    for client in &mut slow {
+        client.stream().write_all(&request[..request.len() - 1]).unwrap_or_default();
+    }
+    wait_until("they have been coming for a while", || begun.elapsed() > Duration::from_millis(2500));
+    for _ in 0..10 {
+        assert_eq!(front.ask(&request).json()["length"], 1 << 20);
+    }
+    drop(slow);
+    wait_until("the memory is given back", || front.handle.bodies_bytes() == 0);
+}
+
+#[test]
+fn a_new_client_gets_the_place_of_a_busy_connection_whose_answer_ends_it() {
+    let front = Fixture::start_with(|settings| settings.connections_max = 1);
+    let mut busy = front.client();
+    let mut ask = || {
+        busy.send(b"GET / HTTP/1.1\r\n\r\n");
+        busy.answer()
+    };
+    assert_eq!(ask().header("connection"), None);
+    let mut new = front.client();
+    new.send(b"GET / HTTP/1.1\r\n\r\n");
+    let is_ended = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        ask().header("connection") == Some("close")
+    });
+    assert!(is_ended);
+    drop(busy);
+    assert_eq!(new.answer().status, 200);
+}
+
+#[test]
+fn a_burst_of_new_deliveries_over_the_connection_cap_is_answered_to_the_last() {
+    if raise_descriptor_limit() < 6_000 {
+        return; // this machine does not allow so many
+    }
+    let front = Fixture::start_with(|settings| {
+        settings.connections_max = 512;
+        settings.trusted_proxies = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    });
+    for count in [700, 1000, 1500] {
+        let mut clients: Vec<Client> = (0..count)
+            .map(|_| {
+                let mut client = front.client();
+                client.send(b"POST /p HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+                client
+            })
+            .collect();
+        let statuses: Vec<_> = clients.iter_mut().map(|client| client.try_status()).collect();
+        let of = |status| statuses.iter().filter(|one| **one == status).count();
+        let closed = of(None);
+        assert_eq!((closed, of(Some(200)) + of(Some(503))), (0, count), "{} were refused", of(Some(503)));
+    }
+}
+
+#[test]
+fn busy_keep_alive_connections_over_the_cap_are_never_closed_without_an_answer() {
+    if raise_descriptor_limit() < 6_000 {
+        return; // this machine does not allow so many
+    }
+    let front = Fixture::start_with(|settings| settings.connections_max = 512);
+    let end = Instant::now() + Duration::from_secs(3);
+    let address = front.address;
+    let threads: Vec<_> = (0..700).map(|_| thread::spawn(move || keep_asking(address, end))).collect();
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    for thread in threads {
+        for (status, count) in thread.join().unwrap() {
+            *statuses.entry(status).or_default() += count;
+        }
+    }
+
+    let (answered, closed) = (statuses.get(&200).copied(), statuses.get(&0).copied());
+    assert!(answered.unwrap_or(0) > 700, "{statuses:?}");
+    assert_eq!(closed, None, "0 stands for closed: {statuses:?}");
+}
+
 // ---- the side of tiny_http ----
 
 #[test]
@@ -679,14 +819,50 @@ fn stopping_closes_idle_connections_and_finishes_begun_requests() {
 }
 
 #[test]
-fn draining_is_bounded() {
+fn draining_is_bounded_and_who_is_cut_is_told_to_come_again() {
     let front = Fixture::start();
     let mut half = front.client();
     half.send(b"POST /p HTTP/1.1\r\nContent-Length: 4\r\n\r\nab");
+    let mut held = front.client();
+    held.send(b"POST /held HTTP/1.1\r\nContent-Length: 4\r\n\r\nabcd");
+    wait_until("one is inside the application", || front.seen() == 1);
     thread::sleep(Duration::from_millis(50));
     front.handle.stop_accepting();
-    assert_eq!(front.handle.drain(Duration::from_millis(100)), 1);
-    wait_until("it was shut down", || front.handle.connections_open() == 0);
+    assert_eq!(front.handle.drain(Duration::from_millis(100)), 2);
+    for mut cut in [half, held] {
+        let answer = cut.answer();
+        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
+        assert!(cut.is_closed());
+    }
+    front.release();
+    wait_until("they have left", || front.handle.connections_open() == 0);
+}
+
+#[test]
+fn a_request_that_comes_while_stopping_is_never_called_malformed_nor_left_without_an_answer() {
+    for round in 0..60 {
+        let mut front = Fixture::start();
+        let mut clients: Vec<Client> = (0..20).map(|_| front.client()).collect();
+        let handle = front.handle.clone();
+        let stopping = thread::spawn(move || {
+            thread::sleep(Duration::from_micros(round * 30));
+            handle.stop_accepting();
+        });
+        let sent: Vec<bool> = clients
+            .iter_mut()
+            .map(|client| {
+                let head = client.stream().write_all(b"POST /p HTTP/1.1\r\nContent-Length: 4\r\n\r\n");
+                head.and_then(|()| client.stream().write_all(b"abcd")).is_ok()
+            })
+            .collect();
+        stopping.join().unwrap();
+        let statuses: Vec<_> = clients.iter_mut().map(Client::try_status).collect();
+        let is_fine = |status: &Option<u16>| matches!(status, Some(200 | 503));
+        assert!(statuses.iter().all(is_fine), "round {round}: {statuses:?}, sent {sent:?}");
+        drop(clients);
+        front.join();
+        assert_eq!(front.handle.drain(Duration::from_secs(20)), 0);
+    }
 }
 
 // ---- few descriptors: the server is a process of its own, so that the clients' do not count ----
@@ -718,6 +894,36 @@ fn accepting_goes_on_when_descriptors_ran_out_and_come_back() {
         assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
     }
     server.stop();
+}
+
+#[test]
+fn a_client_for_whom_no_thread_can_be_started_is_told_to_come_again() {
+    let mut server = Server::start_without_privileges("as_a_process_that_runs_out_of_threads");
+    assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    server.tell("exhaust");
+    for _ in 0..10 {
+        let answer = get(server.address, Ipv4Addr::LOCALHOST);
+        assert!(answer.header("retry-after").is_some());
+        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
+    }
+    server.tell("free");
+    assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    server.stop();
+}
+
+#[test]
+#[ignore = "is started by other tests, as a process"]
+fn as_a_process_that_runs_out_of_threads() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let ample = getrlimit(Resource::Nproc);
+    let front = Fixture::start();
+    println!("\nlistening on {}", front.address);
+    for line in io::stdin().lines().map_while(Result::ok) {
+        let current = if line == "exhaust" { Some(1) } else { ample.current };
+        setrlimit(Resource::Nproc, Rlimit { current, maximum: ample.maximum }).unwrap();
+        println!("\ndone {line}");
+    }
+    assert!(front.handle.counters().accept_errors.load(Ordering::Relaxed) >= 10);
 }
 
 #[test]
@@ -967,6 +1173,16 @@ impl Client {
         self.stream().write_all(bytes).unwrap();
     }
 
+    /// `None` if the connection ends without an answer.
+    fn try_answer(&mut self) -> Option<Answer> {
+        let is_there = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        is_there.then(|| self.answer())
+    }
+
+    fn try_status(&mut self) -> Option<u16> {
+        self.try_answer().map(|answer| answer.status)
+    }
+
     /// Whether the server ends the connection without a further byte.
     fn is_closed(&mut self) -> bool {
         match self.reader.fill_buf() {
@@ -1043,6 +1259,72 @@ impl Attack {
     }
 }
 
+/// Asks on one connection until it is told to take another; how often it was answered with what (0:
+/// closed without an answer).
+fn keep_asking(address: SocketAddr, end: Instant) -> BTreeMap<u16, usize> {
+    let mut statuses = BTreeMap::new();
+    while Instant::now() < end {
+        let mut client = connect(address, Ipv4Addr::LOCALHOST);
+        while Instant::now() < end {
+            let sent = client.stream().write_all(b"POST /p HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+            let answer = sent.ok().and_then(|()| client.try_answer());
+            *statuses.entry(answer.as_ref().map_or(0, |answer| answer.status)).or_default() += 1;
+            if answer.is_none_or(|answer| answer.header("connection") == Some("close")) {
+                break;
+            }
+        }
+    }
+    statuses
+}
+
+/// One address that fills the memory of unfinished bodies, and comes again wherever it is refused.
+struct Hoard {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<(usize, usize)>,
+}
+
+impl Hoard {
+    const SIZES: [(usize, usize); 4] = [(66, 1 << 20), (8, 500_000), (20, 120_000), (60, 60_000)];
+
+    fn start(address: SocketAddr) -> Self {
+        let open = move |length: usize| {
+            let mut client = connect(address, Ipv4Addr::new(127, 0, 0, 2));
+            client.send(format!("POST /p HTTP/1.1\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+            client.stream().set_nonblocking(true).unwrap();
+            let body = vec![b'x'; length - 1];
+            client.stream().write_all(&body).ok(); // or less: what the sockets take
+            (client, length, body)
+        };
+        let sizes = Self::SIZES.iter().flat_map(|(count, length)| std::iter::repeat_n(*length, *count));
+        let mut clients: Vec<_> = sizes.map(open).collect();
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let (mut closed, mut renewed) = (0, 0);
+            while stopped.try_recv().is_err() {
+                for hoarder in &mut clients {
+                    let mut first = [0];
+                    match hoarder.0.stream().peek(&mut first) {
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                        Ok(1) => {}
+                        Ok(_) | Err(_) => closed += 1,
+                    }
+                    renewed += 1;
+                    *hoarder = open(hoarder.1);
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+            (closed, renewed)
+        });
+        Self { stop, thread }
+    }
+
+    /// How many connections ended without an answer, and how many were renewed.
+    fn stop(self) -> (usize, usize) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
 /// A front in a process of its own.
 struct Server {
     child: std::process::Child,
@@ -1052,7 +1334,22 @@ struct Server {
 
 impl Server {
     fn start(test: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::run(test, Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// The limit of threads does not bind the superuser.
+    fn start_without_privileges(test: &str) -> Self {
+        use std::os::unix::process::CommandExt;
+        const NOBODY: u32 = 65_534;
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+        Self::run(test, command)
+    }
+
+    fn run(test: &str, mut command: Command) -> Self {
+        let mut child = command
             .args(["--exact", test, "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -4,27 +4,34 @@
 //! no more time than one that is silent.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::io::{self, Write};
+use std::net::{IpAddr, Shutdown};
 use std::ops::Range;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
+
 use super::Shared;
+use super::budget::{Budget, Denied};
 use super::chunked::Decoder;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Head};
 use super::refusal::{Reason, Refusal};
-use super::table::{Evicted, Slot};
-use super::upstream::{Failure, for_client, timed_out};
+use super::stream::Stream;
+use super::table::{Evicted, GIVES_WAY, Slot};
+use super::upstream::{Failure, for_client};
 use super::{LISTENER_HEADER, PEER_HEADER};
 
 /// Serves the connection until either side ends it.
 pub(super) fn serve(shared: &Shared, slot: &Slot) {
     let mut session = Session::new(shared, slot);
-    if let Err(End::Refused(refusal)) = session.requests() {
-        session.refuse(refusal);
+    match session.requests() {
+        Err(End::Refused(refusal)) => session.refuse(refusal),
+        Err(End::Evicted) => {
+            shared.note_refusal(GIVES_WAY, session.peer); // who evicted it has told the client
+            session.stream.read_away();
+        }
+        Ok(()) | Err(End::Closed) => {}
     }
 }
 
@@ -38,9 +45,7 @@ struct Session<'a> {
     slot: &'a Slot,
     stream: &'a Stream,
     peer: Option<IpAddr>,
-    buffer: Buffer,
-    /// Spares a system call when the next read waits as long as the last.
-    read_timeout: Option<Duration>,
+    buffer: Buffer<'a>,
     /// When the connection was accepted; `None` once it has sent something.
     fresh_since: Option<Instant>,
     /// The end of every head that goes to tiny_http, up to the value of Content-Length.
@@ -50,6 +55,8 @@ struct Session<'a> {
 /// Why there is no next request.
 enum End {
     Refused(Refusal),
+    /// Evicted in a request, and the client told.
+    Evicted,
     /// The client went away, or was made to.
     Closed,
 }
@@ -68,7 +75,16 @@ impl From<io::Error> for End {
 
 impl From<Evicted> for End {
     fn from(_: Evicted) -> Self {
-        Self::Closed
+        Self::Evicted
+    }
+}
+
+impl From<Denied> for End {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Refused(refusal) => Self::Refused(refusal),
+            Denied::Evicted => Self::Evicted,
+        }
     }
 }
 
@@ -90,8 +106,7 @@ impl<'a> Session<'a> {
             slot,
             stream: &slot.connection().stream,
             peer,
-            buffer: Buffer::new(Arc::clone(&shared.bodies_bytes), shared.settings.bounds.bodies_bytes_max),
-            read_timeout: None,
+            buffer: Buffer::new(&shared.budget, slot),
             fresh_since: Some(Instant::now()),
             own_headers,
         }
@@ -99,11 +114,7 @@ impl<'a> Session<'a> {
 
     fn requests(&mut self) -> Result<(), End> {
         self.slot.start()?;
-        if self.slot.is_closing() {
-            self.stream.shutdown(Shutdown::Read); // what has arrived can still be read
-        }
         self.stream.send_at_once()?;
-        self.stream.set_write_timeout(FIRST_WRITE_TIME.min(self.shared.settings.bounds.write_time))?;
         while let Some(head_deadline) = self.await_request()? {
             let (head, head_bytes) = self.read_head(head_deadline)?;
             let (body, request_end) = self.read_body(&head, head_bytes)?;
@@ -111,40 +122,66 @@ impl<'a> Session<'a> {
                 self.part();
                 return Ok(());
             }
-            self.slot.served()?;
-            if self.slot.is_closing() && self.buffer.is_empty() {
+            if self.slot.served().is_err()
+                || self.slot.is_closing() && self.buffer.is_empty() && !self.stream.has_input()
+            {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Waits for the first byte of a request: when its head must be complete. `None` if the client
+    /// Waits for the first bytes of a request: when its head must be complete. `None` if the client
     /// has no more, or has kept us idle for too long.
     fn await_request(&mut self) -> Result<Option<Instant>, End> {
         let bounds = &self.shared.settings.bounds;
         let fresh_since = self.fresh_since.take();
-        let at_most = if fresh_since.is_some() { bounds.head_time } else { bounds.idle_time };
-        let arrived = self.await_byte(at_most).and_then(|arrived| {
-            // RFC 9112, section 2.2: one empty line before a request is ignored.
-            if self.buffer.filled().starts_with(b"\r\n") {
-                self.buffer.consume(2);
+        let is_closing = self.slot.is_closing();
+        let at_most = match fresh_since {
+            Some(_) if is_closing => CLOSING_TIME.min(bounds.head_time),
+            Some(_) => bounds.head_time,
+            None => bounds.idle_time,
+        };
+        let deadline = Instant::now() + at_most;
+        let mut may_be_blank = true;
+        loop {
+            // Bytes are left in the socket until the phase says so: an idle connection is closed only
+            // if its socket is empty.
+            let has_input = !self.buffer.is_empty() || self.stream.wait(PollFlags::IN, deadline)?;
+            if self.slot.begin().is_err() {
+                self.turn_away(fresh_since.is_some());
+                return Err(End::Closed);
             }
-            if arrived { self.await_byte(at_most) } else { Ok(false) }
-        });
-        match arrived {
-            Ok(true) => {}
-            // A 408 to an idle client could pass for the answer to its next request.
-            Ok(false) => return Ok(None),
-            Err(End::Refused(_)) if fresh_since.is_none() => return Ok(None),
-            Err(end) => return Err(end),
+            if !has_input {
+                return match fresh_since {
+                    Some(_) if is_closing => Err(STOPPING.into()),
+                    Some(_) => Err(TOO_SLOW.into()),
+                    // A 408 to an idle client could pass for the answer to its next request.
+                    None => Ok(None),
+                };
+            }
+            if self.buffer.is_empty() && !self.read(HEAD_BYTES_MAX, deadline)? {
+                return Ok(None);
+            }
+            // RFC 9112, section 2.2: one empty line before a request is ignored.
+            if std::mem::take(&mut may_be_blank) && self.buffer.filled().starts_with(b"\r\n") {
+                self.buffer.consume(2);
+                if self.buffer.is_empty() {
+                    self.slot.idle()?;
+                    continue;
+                }
+            }
+            return Ok(Some(fresh_since.unwrap_or_else(Instant::now) + bounds.head_time));
         }
-        self.slot.inside()?;
-        Ok(Some(fresh_since.unwrap_or_else(Instant::now) + bounds.head_time))
     }
 
-    fn await_byte(&mut self, at_most: Duration) -> Result<bool, End> {
-        Ok(!self.buffer.is_empty() || self.read(HEAD_BYTES_MAX, at_most)?)
+    /// Evicted before a request had begun. One may have arrived in that moment; and to a new
+    /// connection nothing can be said that could pass for another answer.
+    fn turn_away(&mut self, is_fresh: bool) {
+        if is_fresh || !self.buffer.is_empty() || self.stream.has_input() {
+            self.shared.note_refusal(GIVES_WAY, self.peer);
+            self.stream.turn_away(&GIVES_WAY.answer());
+        }
     }
 
     /// The head and its length. What a client sends ahead is read too, up to 16 KiB in all.
@@ -185,8 +222,10 @@ impl<'a> Session<'a> {
     }
 
     fn invite_body(&mut self, head: &Head, start: usize) -> Result<(), End> {
-        if head.expects_continue && self.buffer.filled().len() == start {
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let is_awaited = head.expects_continue && self.buffer.filled().len() == start;
+        if is_awaited && self.stream.send(CONTINUE)? < CONTINUE.len() {
+            return Err(End::Closed); // earlier answers have been left lying
         }
         Ok(())
     }
@@ -221,11 +260,12 @@ impl<'a> Session<'a> {
             Err(failure) => return Err(self.give_up(failure)),
         };
         self.shared.counters.forwarded.fetch_add(1, Ordering::Relaxed);
-        let keep_alive = keep_alive && !self.slot.is_closing();
+        self.slot.answering()?;
+        let keep_alive = keep_alive && !self.slot.is_closing() && !self.slot.makes_room();
         let for_client = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {
             self.shared.note_failure(
                 "tiny_http",
-                &io::Error::other("an answer that is incomplete, malformed or over 16 MiB"),
+                &io::Error::other("an answer that is empty, incomplete, malformed or over 16 MiB"),
             );
             Refusal::new(Reason::Unavailable, "no usable answer from tiny_http")
         })?;
@@ -247,6 +287,7 @@ impl<'a> Session<'a> {
             }
             Failure::Late(unanswered) => {
                 self.refuse(Refusal::new(Reason::Unavailable, "tiny_http took too long"));
+                self.slot.busy().ok(); // not to be waited for
                 unanswered.wait();
                 return End::Closed;
             }
@@ -256,8 +297,9 @@ impl<'a> Session<'a> {
 
     /// Answers without tiny_http, and ends the connection.
     fn refuse(&mut self, refusal: Refusal) {
+        self.buffer.clear(); // a client that reads slowly is not to hold memory
         self.shared.note_refusal(refusal, self.peer);
-        if self.write(refusal.answer().as_bytes()).is_ok() {
+        if self.slot.answering().is_ok() && self.write(refusal.answer().as_bytes()).is_ok() {
             self.part();
         }
     }
@@ -265,16 +307,15 @@ impl<'a> Session<'a> {
     /// Ends the connection such that the last answer arrives: closing with bytes unread would reset
     /// it, and the reset can overtake the answer. So a little is read away.
     fn part(&mut self) {
-        if self.slot.idle().is_err() {
+        if self.slot.parting().is_err() {
             return;
         }
         self.stream.shutdown(Shutdown::Write);
         let deadline = Instant::now() + PARTING_TIME;
         let mut left = PARTING_BYTES_MAX;
-        while left > 0 {
+        while left > 0 && Instant::now() < deadline {
             self.buffer.clear();
-            let before = Instant::now();
-            if before >= deadline || !self.read(HEAD_BYTES_MAX, deadline - before).unwrap_or(false) {
+            if !self.read(HEAD_BYTES_MAX, deadline).unwrap_or(false) {
                 return;
             }
             left = left.saturating_sub(self.buffer.filled().len());
@@ -283,34 +324,29 @@ impl<'a> Session<'a> {
 
     /// Reads at least a byte of the unfinished request, up to `filled_max` bytes in the buffer.
     fn read_more(&mut self, filled_max: usize, deadline: Instant) -> Result<(), End> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if Instant::now() >= deadline {
             return Err(TOO_SLOW.into());
         }
-        if self.read(filled_max, left)? {
+        if self.read(filled_max, deadline)? {
             return Ok(());
         }
-        self.slot.still_there()?; // an eviction looks like an end of input
+        self.slot.reads()?; // an eviction looks like an end of input
         Err(Refusal::bad("a request that is cut short").into())
     }
 
     /// One read; `false` at the end of the input.
-    fn read(&mut self, filled_max: usize, at_most: Duration) -> Result<bool, End> {
-        let at_most = at_most.max(Duration::from_millis(1)); // zero is not a valid timeout
-        if self.read_timeout != Some(at_most) {
-            self.stream.set_read_timeout(at_most)?;
-            self.read_timeout = Some(at_most);
-        }
+    fn read(&mut self, filled_max: usize, deadline: Instant) -> Result<bool, End> {
         let room = self.buffer.room(filled_max)?;
         loop {
-            match self.stream.read(room) {
-                Ok(bytes) => {
-                    self.buffer.filled += bytes;
-                    return Ok(bytes > 0);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if timed_out(&error) => return Err(TOO_SLOW.into()),
-                Err(_) => return Err(End::Closed),
+            if let Some(bytes) = self.stream.receive(room)? {
+                self.buffer.filled += bytes;
+                return Ok(bytes > 0);
+            }
+            self.slot.waits()?;
+            let is_there = self.stream.wait(PollFlags::IN, deadline)?;
+            self.slot.reads()?;
+            if !is_there {
+                return Err(TOO_SLOW.into());
             }
         }
     }
@@ -318,29 +354,28 @@ impl<'a> Session<'a> {
     /// Writes all of it within `write_time`. A client that does not take it is one that we wait for:
     /// it may be evicted.
     fn write(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let mut written = self.stream.write(bytes)?;
+        let mut written = self.stream.send(bytes)?;
         if written == bytes.len() {
             return Ok(());
         }
-        self.slot.inside()?;
         let deadline = Instant::now() + self.shared.settings.bounds.write_time;
+        self.slot.writing().map_err(|Evicted| End::Closed)?;
         while written < bytes.len() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if !self.stream.wait(PollFlags::OUT, deadline)? {
                 return Err(End::Closed);
             }
-            self.stream.set_write_timeout(left.max(Duration::from_millis(1)))?;
-            written += self.stream.write(&bytes[written..])?;
+            written += self.stream.send(&bytes[written..])?;
         }
-        self.stream.set_write_timeout(FIRST_WRITE_TIME.min(self.shared.settings.bounds.write_time))?;
         Ok(())
     }
 }
 
 const TOO_SLOW: Refusal = Refusal::new(Reason::Timeout, "a request that is not complete in time");
 
-/// How long a write may take before its connection counts as waiting for the client.
-const FIRST_WRITE_TIME: Duration = Duration::from_secs(1);
+const STOPPING: Refusal = Refusal::new(Reason::Unavailable, "a connection that came while stopping");
+
+/// How long a connection that came while stopping may take to begin its request.
+const CLOSING_TIME: Duration = Duration::from_millis(250);
 
 /// How much more than what it needs a read of a chunked body may bring.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
@@ -351,20 +386,20 @@ const PARTING_BYTES_MAX: usize = 4 << 20;
 
 /// What has arrived and is not used up. Beyond `FREE_BYTES` its memory is charged to the budget that
 /// all unfinished bodies share.
-struct Buffer {
+struct Buffer<'a> {
     bytes: Vec<u8>,
     filled: usize,
     charged: usize,
-    budget: Arc<AtomicUsize>,
-    budget_max: usize,
+    budget: &'a Budget,
+    slot: &'a Slot,
 }
 
-impl Buffer {
+impl<'a> Buffer<'a> {
     const START_BYTES: usize = 4 << 10;
     const FREE_BYTES: usize = 32 << 10;
 
-    fn new(budget: Arc<AtomicUsize>, budget_max: usize) -> Self {
-        Self { bytes: Vec::new(), filled: 0, charged: 0, budget, budget_max }
+    fn new(budget: &'a Budget, slot: &'a Slot) -> Self {
+        Self { bytes: Vec::new(), filled: 0, charged: 0, budget, slot }
     }
 
     fn filled(&self) -> &[u8] {
@@ -380,7 +415,7 @@ impl Buffer {
     }
 
     /// Room to read into, at least a byte, such that at most `filled_max` bytes are filled then.
-    fn room(&mut self, filled_max: usize) -> Result<&mut [u8], Refusal> {
+    fn room(&mut self, filled_max: usize) -> Result<&mut [u8], Denied> {
         if self.filled == self.bytes.len() {
             let grown = (self.bytes.len() * 2).max(Self::START_BYTES).min(filled_max.max(Self::START_BYTES));
             self.charge(grown.saturating_sub(Self::FREE_BYTES))?;
@@ -391,13 +426,12 @@ impl Buffer {
         Ok(&mut self.bytes[self.filled..end])
     }
 
-    fn charge(&mut self, charged: usize) -> Result<(), Refusal> {
+    fn charge(&mut self, charged: usize) -> Result<(), Denied> {
         let more = charged.saturating_sub(self.charged);
-        let take = |held: usize| held.checked_add(more).filter(|held| *held <= self.budget_max);
-        if more > 0 && self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
-            return Err(Refusal::new(Reason::Unavailable, "unfinished bodies hold all the memory they may"));
+        if more > 0 {
+            self.budget.take(self.slot.id(), self.slot.connection(), more)?;
+            self.charged += more;
         }
-        self.charged += more;
         Ok(())
     }
 
@@ -421,79 +455,14 @@ impl Buffer {
     }
 
     fn release(&mut self) {
-        self.budget.fetch_sub(std::mem::take(&mut self.charged), Ordering::Relaxed);
+        if std::mem::take(&mut self.charged) > 0 {
+            self.budget.release(self.slot.id());
+        }
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-/// A client's socket.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Answers are whole when they are written: waiting to fill a packet only delays them. Accepted
-    /// sockets inherit the listener's non-blocking mode on some systems.
-    fn send_at_once(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(tcp) => tcp.set_nonblocking(false).and_then(|()| tcp.set_nodelay(true)),
-            Self::Unix(unix) => unix.set_nonblocking(false),
-        }
-    }
-
-    fn set_read_timeout(&self, at_most: Duration) -> io::Result<()> {
-        match self {
-            Self::Tcp(tcp) => tcp.set_read_timeout(Some(at_most)),
-            Self::Unix(unix) => unix.set_read_timeout(Some(at_most)),
-        }
-    }
-
-    fn set_write_timeout(&self, at_most: Duration) -> io::Result<()> {
-        match self {
-            Self::Tcp(tcp) => tcp.set_write_timeout(Some(at_most)),
-            Self::Unix(unix) => unix.set_write_timeout(Some(at_most)),
-        }
-    }
-
-    fn read(&self, room: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(tcp) => (&*tcp).read(room),
-            Self::Unix(unix) => (&*unix).read(room),
-        }
-    }
-
-    /// Bytes written before the timeout; 0 if none were.
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match self {
-            Self::Tcp(tcp) => (&*tcp).write(bytes),
-            Self::Unix(unix) => (&*unix).write(bytes),
-        };
-        match written {
-            Err(error) if timed_out(&error) || error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            written => written,
-        }
-    }
-
-    /// Writes what the socket takes at once, for a client that no thread serves.
-    pub(super) fn write_without_waiting(&self, bytes: &[u8]) {
-        let ready = match self {
-            Self::Tcp(tcp) => tcp.set_nonblocking(true),
-            Self::Unix(unix) => unix.set_nonblocking(true),
-        };
-        ready.and_then(|()| self.write(bytes)).ok(); // there is nobody left to tell
-    }
-
-    /// A client that is gone needs no shutdown.
-    pub(super) fn shutdown(&self, how: Shutdown) {
-        match self {
-            Self::Tcp(tcp) => tcp.shutdown(how).ok(),
-            Self::Unix(unix) => unix.shutdown(how).ok(),
-        };
     }
 }

@@ -1,16 +1,19 @@
 //! The open connections: who holds how many, which of them wait for their client, and so who goes
 //! when there are too many.
 //!
-//! A connection whose request is inside tiny_http is never evicted: its event may be committed.
+//! A connection whose request is inside tiny_http is never evicted: its event may be committed. One
+//! whose request has begun is told so when it has to go; only one that owes and is owed nothing is
+//! closed without a word.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::connection::Stream;
+use super::refusal::{Reason, Refusal};
+use super::stream::Stream;
 use super::{Counters, lock};
 
 pub(super) struct Table {
@@ -23,24 +26,37 @@ struct Inner {
     state: Mutex<State>,
     /// Some connection has left, or may be evicted now.
     changed: Condvar,
-    /// Orders the connections by when they began to wait.
-    clock: AtomicU64,
-    /// How much later those who were served seem to have begun their wait.
-    credit: u64,
+    /// What the times of the phases count from.
+    epoch: Instant,
     closing: AtomicBool,
+    /// A new connection waits, and an answered one could leave for it.
+    crowded: AtomicBool,
     counters: Arc<Counters>,
 }
 
-#[derive(Default)]
 struct State {
     open: HashMap<u64, Arc<Connection>>,
     held: HashMap<Holder, usize>,
     accepted: u64,
+    /// More connections may come.
+    accepting: bool,
+    /// A new connection has waited for those in tiny_http, and none has left since.
+    stuck: bool,
+}
+
+impl State {
+    /// Who is to go first: whoever holds most, and trusted proxies last.
+    fn weight(&self, connection: &Connection) -> usize {
+        match connection.holder {
+            Holder::Trusted => 0,
+            holder => self.held.get(&holder).copied().unwrap_or(0),
+        }
+    }
 }
 
 /// Whose connections are counted together. A household or a server gets a whole IPv6 /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Holder {
+pub(super) enum Holder {
     V4(Ipv4Addr),
     V6(u64),
     Trusted,
@@ -70,12 +86,14 @@ pub(super) enum Admission {
 
 impl Table {
     pub(super) fn new(connections_max: usize, leaving_max: usize, counters: Arc<Counters>) -> Self {
+        let state =
+            State { open: HashMap::new(), held: HashMap::new(), accepted: 0, accepting: true, stuck: false };
         let inner = Inner {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             changed: Condvar::new(),
-            clock: AtomicU64::new(0),
-            credit: u64::try_from(connections_max).unwrap_or(0) * CREDIT_WAITS * (KIND + 1),
+            epoch: Instant::now(),
             closing: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             counters,
         };
         Self { connections_max, leaving_max, inner: Arc::new(inner) }
@@ -84,13 +102,8 @@ impl Table {
     /// Takes the connection in. At the cap the one that has waited longest, of the address that holds
     /// most, is shut down for it; trusted peers come last.
     pub(super) fn admit(&self, stream: Stream, peer: Option<IpAddr>, trusted: bool) -> Admission {
-        let mut room = Room::None;
-        let waited = self.inner.changed.wait_timeout_while(lock(&self.inner.state), ROOM_TIME, |state| {
-            room = self.room(state);
-            room == Room::Soon
-        });
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if room != Room::Free && state.open.len() >= self.connections_max + self.leaving_max {
+        let (mut state, has_room) = self.await_room();
+        if !has_room && state.open.len() >= self.connections_max + self.leaving_max {
             return Admission::Full(stream);
         }
         let holder = Holder::of(peer, trusted);
@@ -100,18 +113,35 @@ impl Table {
         state.open.insert(id, Arc::clone(&connection));
         *state.held.entry(holder).or_default() += 1;
         let slot = Slot { inner: Arc::clone(&self.inner), id, connection };
-        if room == Room::Free { Admission::Serve(slot) } else { Admission::Refuse(slot) }
+        if has_room { Admission::Serve(slot) } else { Admission::Refuse(slot) }
     }
 
-    /// Whether there is room for another connection, having made some if need be. Those that are
-    /// about to start or to leave are worth a moment of back-pressure: without it, a burst of
-    /// connections would run over itself before their threads had a turn.
+    /// Those that are about to start, to read, to be answered or to leave are worth a moment of
+    /// back-pressure: without it, a burst of connections would run over itself.
+    fn await_room(&self) -> (MutexGuard<'_, State>, bool) {
+        let deadline = Instant::now() + ROOM_TIME;
+        let mut state = lock(&self.inner.state);
+        loop {
+            let room = self.room(&state);
+            self.inner.crowded.store(matches!(room, Room::Answered | Room::None), Ordering::Relaxed);
+            let is_in_vain = room == Room::None && state.stuck || Instant::now() >= deadline;
+            if room == Room::Free || is_in_vain {
+                self.inner.crowded.store(false, Ordering::Relaxed);
+                state.stuck = room == Room::None;
+                return (state, room == Room::Free);
+            }
+            let waited = self.inner.changed.wait_timeout(state, LOOK_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether there is room for another connection, having made some if need be.
     fn room(&self, state: &State) -> Room {
         let open = state.open.len();
         if open < self.connections_max {
             return Room::Free;
         }
-        let is_leaving = |open: &Arc<Connection>| open.phase.load(Ordering::Relaxed) == CLOSED;
+        let is_leaving = |open: &Arc<Connection>| open.is_closed();
         let is_packed = open >= self.connections_max + self.leaving_max;
         if is_packed && state.open.values().any(is_leaving) {
             return Room::Soon;
@@ -137,25 +167,36 @@ impl Table {
         self.inner.closing.load(Ordering::SeqCst)
     }
 
-    /// Ends the connections on which no request has begun. Only their reading is shut down, so that a
-    /// request which is already in the socket is still served.
+    /// Ends the connections on which no request has begun. One whose request is already in the socket
+    /// is still served.
     pub(super) fn close_idle(&self) {
         self.inner.closing.store(true, Ordering::SeqCst);
         for connection in lock(&self.inner.state).open.values() {
-            if connection.phase.load(Ordering::SeqCst) & KIND == IDLE {
-                connection.stream.shutdown(Shutdown::Read);
+            let phase = connection.phase.load(Ordering::SeqCst);
+            if matches!(phase & KIND, IDLE | RESTED) && !connection.stream.has_input() {
+                connection.close(phase);
             }
         }
     }
 
-    /// Waits until all have left; those which have not after `at_most` are shut down and counted.
+    /// No connection comes any more.
+    pub(super) fn stop_accepting(&self) {
+        lock(&self.inner.state).accepting = false;
+        self.inner.changed.notify_all();
+    }
+
+    /// Waits until all have left; those which have not after `at_most` are told to come again, shut
+    /// down and counted.
     pub(super) fn drain(&self, at_most: Duration) -> usize {
+        let is_in_use = |state: &mut State| state.accepting || !state.open.is_empty();
         let (state, _) = self
             .inner
             .changed
-            .wait_timeout_while(lock(&self.inner.state), at_most, |state| !state.open.is_empty())
+            .wait_timeout_while(lock(&self.inner.state), at_most, is_in_use)
             .unwrap_or_else(PoisonError::into_inner);
         for connection in state.open.values() {
+            // Some turn from waiting to reading and back in between.
+            while !connection.is_closed() && !connection.close(connection.phase.load(Ordering::SeqCst)) {}
             connection.stream.shutdown(Shutdown::Both);
         }
         state.open.len()
@@ -163,38 +204,60 @@ impl Table {
 }
 
 impl Inner {
-    fn next_wait(&self, kind: u64) -> u64 {
-        self.clock.fetch_add(KIND + 1, Ordering::Relaxed) & !KIND | kind
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX >> 8)
     }
 
-    /// `Room::Soon` if the one to go has not even started: it may be a good client's.
+    fn phase(&self, kind: u64) -> u64 {
+        self.now() << KIND_BITS | kind
+    }
+
     fn evict(&self, state: &State) -> Room {
-        // A connection may turn busy between the choice and the claim; then another is chosen.
-        for _ in 0..8 {
-            let candidates = state.open.values().filter_map(|connection| {
-                let phase = connection.phase.load(Ordering::Relaxed);
-                (phase & KIND != BUSY || phase == STARTING).then_some((connection, phase))
-            });
-            let Some((connection, phase)) = candidates.max_by_key(|(connection, phase)| {
-                let held = match connection.holder {
-                    Holder::Trusted => None, // less than any number
-                    holder => state.held.get(&holder),
-                };
-                let since = if *phase == STARTING { u64::MAX } else { *phase };
-                (held, Reverse(since))
-            }) else {
-                return Room::None;
-            };
-            if phase == STARTING {
-                return Room::Soon;
+        let those: Vec<_> = state
+            .open
+            .values()
+            .map(|connection| {
+                (state.weight(connection), connection.phase.load(Ordering::Relaxed), connection)
+            })
+            .filter(|(_, phase, _)| !matches!(phase & KIND, BUSY | ANSWERING | CLOSED))
+            .collect();
+        let Some(most) = those.iter().map(|(weight, ..)| *weight).max() else {
+            return Room::None;
+        };
+        let mut in_order: BinaryHeap<_> = those
+            .iter()
+            .enumerate()
+            .filter(|(_, (weight, ..))| *weight == most)
+            .map(|(index, (_, phase, _))| (Reverse(waiting_since(*phase)), index))
+            .collect();
+        let now = self.now();
+        let mut room = Room::Answered;
+        while let Some((_, index)) = in_order.pop() {
+            let (_, phase, connection) = those[index];
+            if phase & KIND == RESTED && room == Room::Soon {
+                return room; // those before it are to have had their moment
             }
-            if connection.claim(phase, CLOSED) {
-                connection.stream.shutdown(Shutdown::Both);
+            if connection.may_go(phase, now) && connection.close(phase) {
                 self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 return Room::Free;
             }
+            if !matches!(phase & KIND, RESTED | PARTING) {
+                room = Room::Soon;
+            }
         }
-        Room::Soon
+        room
+    }
+}
+
+/// In which order they go: first those that have their last answer; and who was a good client
+/// outlives newcomers, though not for ever.
+fn waiting_since(phase: u64) -> u64 {
+    let since = phase >> KIND_BITS;
+    match phase & KIND {
+        PARTING => 0,
+        RESTED => since + SERVED_CREDIT,
+        STARTING => u64::MAX,
+        _ => since,
     }
 }
 
@@ -202,28 +265,104 @@ impl Inner {
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) peer: Option<IpAddr>,
-    holder: Holder,
-    /// When it began to wait, with its kind in the lowest bits.
+    pub(super) holder: Holder,
+    /// What it does, and in the higher bits since when.
     phase: AtomicU64,
 }
 
 impl Connection {
+    #[cfg(test)]
+    pub(super) fn unfinished(stream: Stream, holder: Holder) -> Self {
+        Self { stream, peer: None, holder, phase: AtomicU64::new(INSIDE) }
+    }
+
     fn claim(&self, from: u64, to: u64) -> bool {
         self.phase.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
+
+    fn kind(&self) -> u64 {
+        self.phase.load(Ordering::SeqCst) & KIND
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.kind() == CLOSED
+    }
+
+    /// Its request is complete and on its way.
+    pub(super) fn is_in_progress(&self) -> bool {
+        matches!(self.kind(), BUSY | ANSWERING)
+    }
+
+    /// The rest of its request is awaited.
+    pub(super) fn is_unfinished(&self) -> bool {
+        matches!(self.kind(), READING | INSIDE)
+    }
+
+    /// Ends it if the rest of its request is awaited.
+    pub(super) fn evict_unfinished(&self) -> bool {
+        let phase = self.phase.load(Ordering::SeqCst);
+        matches!(phase & KIND, READING | INSIDE) && self.close(phase)
+    }
+
+    /// Not while something of it is about to be read, nor while that can be expected any moment.
+    fn may_go(&self, phase: u64, now: u64) -> bool {
+        let age = now.saturating_sub(phase >> KIND_BITS);
+        match phase & KIND {
+            IDLE => age > YOUNG && !self.stream.has_input(),
+            RESTED => age > RESTED_YOUNG && !self.stream.has_input(),
+            INSIDE => age > OLD || age > YOUNG && !self.stream.has_input(),
+            READING => age > OLD,
+            PARTING => age > YOUNG,
+            WRITING => true,
+            _ => false,
+        }
+    }
+
+    /// Ends it if it is still in this phase. A client that is owed an answer gets one, without waiting
+    /// for it; whoever serves the connection wakes and does the rest.
+    fn close(&self, phase: u64) -> bool {
+        if !self.claim(phase, CLOSED) {
+            return false;
+        }
+        match phase & KIND {
+            READING | INSIDE | BUSY | STARTING => {
+                self.stream.send(GIVES_WAY.answer().as_bytes()).ok(); // nobody is left to tell
+                self.stream.shutdown(Shutdown::Both);
+            }
+            // Something may have arrived just now: its thread looks.
+            IDLE | RESTED => self.stream.shutdown(Shutdown::Read),
+            _ => self.stream.shutdown(Shutdown::Both),
+        }
+        true
+    }
 }
 
-/// In tiny_http, or about to say good-bye: not to be touched. Evicted connections are in this state too.
+/// What an evicted client is told if its request has begun.
+pub(super) const GIVES_WAY: Refusal = Refusal::new(Reason::Unavailable, "its connection has to give way");
+
+const KIND_BITS: u32 = 4;
+const KIND: u64 = (1 << KIND_BITS) - 1;
+
+/// In tiny_http: not to be touched.
 const BUSY: u64 = 0;
-/// Waiting, and no byte of a request has arrived.
-const IDLE: u64 = 1;
-/// Waiting for the rest of a request, or for the client to take its answer.
-const INSIDE: u64 = 2;
-const KIND: u64 = 3;
 /// Its thread has not had a turn yet.
-const STARTING: u64 = 8;
-/// Evicted: different from `BUSY`, yet of its kind.
-const CLOSED: u64 = 4;
+const STARTING: u64 = 1;
+/// New, and no byte of a request has been read.
+const IDLE: u64 = 2;
+/// As `IDLE`, after an answer.
+const RESTED: u64 = 3;
+/// In a request, whose bytes are being read.
+const READING: u64 = 4;
+/// In a request, and waiting for the rest of it.
+const INSIDE: u64 = 5;
+/// An answer is being written.
+const ANSWERING: u64 = 6;
+/// Waiting for the client to take its answer.
+const WRITING: u64 = 7;
+/// Has its last answer, and is given a moment to take it.
+const PARTING: u64 = 8;
+/// Evicted.
+const CLOSED: u64 = 9;
 
 /// A connection's place in the table; dropping it leaves, whatever ended the thread.
 pub(super) struct Slot {
@@ -232,13 +371,17 @@ pub(super) struct Slot {
     connection: Arc<Connection>,
 }
 
-/// Evicted: whoever serves the connection must end, quietly.
+/// Evicted: whoever serves the connection must end. If it was in a request, its client has been told.
 #[derive(Debug)]
 pub(super) struct Evicted;
 
 impl Slot {
-    pub(super) fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Its thread runs: from now on it may be evicted.
@@ -248,25 +391,49 @@ impl Slot {
         self.idle()
     }
 
-    /// A request was answered and the next may begin any time. Who has been a good client outlives
-    /// newcomers, though not for ever.
-    pub(super) fn served(&self) -> Result<(), Evicted> {
-        self.enter(|| self.inner.next_wait(IDLE) + self.inner.credit)
-    }
-
-    /// Nothing is owed to the client.
+    /// No request has begun.
     pub(super) fn idle(&self) -> Result<(), Evicted> {
-        self.enter(|| self.inner.next_wait(IDLE))
+        self.enter(IDLE)
     }
 
-    /// A request has begun, or an answer is stuck.
-    pub(super) fn inside(&self) -> Result<(), Evicted> {
-        self.enter(|| self.inner.next_wait(INSIDE))
+    /// A request was answered and the next may begin any time.
+    pub(super) fn served(&self) -> Result<(), Evicted> {
+        self.enter(RESTED)
     }
 
-    /// Not to be evicted from here on.
+    /// A request begins.
+    pub(super) fn begin(&self) -> Result<(), Evicted> {
+        self.enter(READING)
+    }
+
+    /// In a request: there is nothing to read for now.
+    pub(super) fn waits(&self) -> Result<(), Evicted> {
+        self.turn(READING, INSIDE)
+    }
+
+    /// In a request: there may be something to read.
+    pub(super) fn reads(&self) -> Result<(), Evicted> {
+        self.turn(INSIDE, READING)
+    }
+
+    /// The request is complete: not to be evicted from here on.
     pub(super) fn busy(&self) -> Result<(), Evicted> {
-        self.enter(|| BUSY)
+        self.enter(BUSY)
+    }
+
+    /// From here on nobody else writes to the client.
+    pub(super) fn answering(&self) -> Result<(), Evicted> {
+        self.enter(ANSWERING)
+    }
+
+    /// The client does not take its answer at once.
+    pub(super) fn writing(&self) -> Result<(), Evicted> {
+        self.enter(WRITING)
+    }
+
+    /// Nothing more is owed to the client.
+    pub(super) fn parting(&self) -> Result<(), Evicted> {
+        self.enter(PARTING)
     }
 
     /// Whether the connection is to close after this request.
@@ -274,19 +441,36 @@ impl Slot {
         self.inner.closing.load(Ordering::SeqCst)
     }
 
-    pub(super) fn still_there(&self) -> Result<(), Evicted> {
-        if self.connection.phase.load(Ordering::Relaxed) == CLOSED { Err(Evicted) } else { Ok(()) }
+    /// Whether this connection is to close after its answer, so that a new one finds room: better
+    /// than to close it later, when its next request may be on its way.
+    pub(super) fn makes_room(&self) -> bool {
+        self.inner.crowded.load(Ordering::Relaxed) && self.inner.crowded.swap(false, Ordering::Relaxed)
     }
 
-    fn enter(&self, phase: impl FnOnce() -> u64) -> Result<(), Evicted> {
+    fn enter(&self, kind: u64) -> Result<(), Evicted> {
+        self.to(self.inner.phase(kind))
+    }
+
+    /// From one kind of phase to another that counts from the same time.
+    fn turn(&self, from: u64, to: u64) -> Result<(), Evicted> {
         let now = self.connection.phase.load(Ordering::Relaxed);
-        if now != CLOSED && self.connection.claim(now, phase()) { Ok(()) } else { Err(Evicted) }
+        match now & KIND {
+            CLOSED => Err(Evicted),
+            kind if kind == from => self.to(now & !KIND | to),
+            _ => Ok(()),
+        }
+    }
+
+    fn to(&self, phase: u64) -> Result<(), Evicted> {
+        let now = self.connection.phase.load(Ordering::Relaxed);
+        if now & KIND != CLOSED && self.connection.claim(now, phase) { Ok(()) } else { Err(Evicted) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = lock(&self.inner.state);
+        state.stuck = false;
         state.open.remove(&self.id);
         if let Some(held) = state.held.get_mut(&self.connection.holder) {
             *held -= 1;
@@ -301,12 +485,28 @@ impl Drop for Slot {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
     Free,
+    /// Some are about to do something.
     Soon,
+    /// All have just been answered.
+    Answered,
+    /// All are in tiny_http.
     None,
 }
 
-/// How long a new connection may wait for others to start or to leave.
+/// How long a new connection may wait for others to start, to be answered or to leave.
 const ROOM_TIME: Duration = Duration::from_secs(1);
 
-/// Waits (of any connection) for each place in the table that a served connection outlives.
-const CREDIT_WAITS: u64 = 16;
+/// Not every change that makes room is announced.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Microseconds that any wait may last: the next bytes may be on their way.
+const YOUNG: u64 = 20_000;
+
+/// The same for one that was served, and whose client may be about to ask again.
+const RESTED_YOUNG: u64 = 500_000;
+
+/// Microseconds after which a request that is still not complete is a slow one.
+const OLD: u64 = 1_000_000;
+
+/// Microseconds by which the wait of a connection that was served seems shorter.
+const SERVED_CREDIT: u64 = 5_000_000;
