@@ -231,13 +231,16 @@ impl Inner {
             .map(|(index, (_, phase, _))| (Reverse(waiting_since(*phase)), index))
             .collect();
         let now = self.now();
+        // Where an answer is about to make room, nobody else need go who may be about to ask again.
+        let is_any_in_progress = state.open.values().any(|connection| connection.is_in_progress());
+        let rest = if is_any_in_progress { REST_IN_PROGRESS } else { REST };
         let mut room = Room::Answered;
         while let Some((_, index)) = in_order.pop() {
             let (_, phase, connection) = those[index];
             if phase & KIND == RESTED && room == Room::Soon {
                 return room; // those before it are to have had their moment
             }
-            if connection.may_go(phase, now) && connection.close(phase) {
+            if connection.may_go(phase, now, rest) && connection.close(phase) {
                 self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 return Room::Free;
             }
@@ -305,14 +308,14 @@ impl Connection {
     }
 
     /// Not while something of it is about to be read, nor while that can be expected any moment.
-    fn may_go(&self, phase: u64, now: u64) -> bool {
+    fn may_go(&self, phase: u64, now: u64, rest: u64) -> bool {
         let age = now.saturating_sub(phase >> KIND_BITS);
         match phase & KIND {
             IDLE => age > YOUNG && !self.stream.has_input(),
-            RESTED => age > RESTED_YOUNG && !self.stream.has_input(),
+            RESTED => age > rest && !self.stream.has_input(),
             INSIDE => age > OLD || age > YOUNG && !self.stream.has_input(),
             READING => age > OLD,
-            PARTING => age > YOUNG,
+            PARTING => age > YOUNG || !self.stream.has_input(),
             WRITING => true,
             _ => false,
         }
@@ -502,8 +505,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Microseconds that any wait may last: the next bytes may be on their way.
 const YOUNG: u64 = 20_000;
 
-/// The same for one that was served, and whose client may be about to ask again.
-const RESTED_YOUNG: u64 = 500_000;
+/// The same for one that was served, and whose client may be about to ask again. With more, clients
+/// that ask once and then hold on to their connection would slow the accepting down.
+const REST: u64 = 50_000;
+
+/// The same while some are in tiny_http.
+const REST_IN_PROGRESS: u64 = 500_000;
 
 /// Microseconds after which a request that is still not complete is a slow one.
 const OLD: u64 = 1_000_000;
