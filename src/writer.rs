@@ -443,6 +443,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
+        db::wait_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
         Ok(())
     }
