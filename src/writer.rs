@@ -311,6 +311,8 @@ impl fmt::Debug for Queued {
 pub struct Writer {
     conn: Connection,
     queue: Receiver<Queued>,
+    /// Jobs that came before the store was ready.
+    early: Vec<Queued>,
     settings: Settings,
     health: Arc<Health>,
     guard: Arc<Guard>,
@@ -386,6 +388,7 @@ impl Writer {
         let writer = Self {
             conn,
             queue,
+            early: Vec::new(),
             file: file_at(&settings.database),
             settings,
             health: Arc::clone(&health),
@@ -404,7 +407,7 @@ impl Writer {
     /// # Errors
     /// The I/O error that ended it; whoever still waits is answered 'unavailable'.
     pub fn run(mut self) -> rusqlite::Result<()> {
-        let ended = self.recover().and_then(|()| self.work());
+        let ended = self.recover().and_then(|is_ready| if is_ready { self.work() } else { Ok(()) });
         if ended.is_err() {
             self.health.failed.store(true, Ordering::Release);
         }
@@ -412,9 +415,10 @@ impl Writer {
     }
 
     /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
-    /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that.
-    fn recover(&mut self) -> rusqlite::Result<()> {
-        // the first look is short, so that what the start waits for is told at once
+    /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that. `false`: it was
+    /// told to end before.
+    fn recover(&mut self) -> rusqlite::Result<bool> {
+        // a short look each time, so that what the start waits for is told at once and a stop is noticed
         self.conn.busy_timeout(db::START_BUSY_TIMEOUT)?;
         let mut told_at: Option<Instant> = None;
         loop {
@@ -424,7 +428,6 @@ impl Writer {
                 Err(error) if db::is_fatal_error(&error) => return Err(error),
                 Err(error) => error.to_string(),
             };
-            let is_first = told_at.is_none();
             if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
                 told_at = Some(Instant::now());
                 log::warn!(
@@ -432,23 +435,35 @@ impl Writer {
                     self.settings.database.display()
                 );
             }
-            if is_first {
-                // whoever is queued already is refused only after a wait worth the name
-                db::wait_for_locks(&mut self.conn)?;
-                continue;
-            }
             match self.queue.recv_timeout(RECOVERY_PAUSE) {
-                Ok(queued) => refuse(queued.job, "the store is not ready yet"),
+                Ok(queued) => self.early.push(queued),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            }
+            let now = Instant::now();
+            for late in self.early.extract_if(.., |queued| queued.start_by < now) {
+                refuse(late.job, "the store is not ready yet");
             }
         }
         db::wait_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Those that came while the store was not ready.
+    fn work_off_early(&mut self) -> rusqlite::Result<()> {
+        let mut early = std::mem::take(&mut self.early).into_iter().map(|queued| queued.job);
+        loop {
+            let batch: Vec<_> = early.by_ref().take(self.settings.batch_jobs_max).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.process(batch)?;
+        }
     }
 
     fn work(&mut self) -> rusqlite::Result<()> {
+        self.work_off_early()?;
         loop {
             self.read_disk();
             match self.queue.recv_timeout(IDLE_TICK) {
