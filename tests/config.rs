@@ -146,6 +146,7 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         body_bytes_max = 0 => endpoint.a.body_bytes_max & 0 & from 1 to
         body_bytes_max = "1 meg" => endpoint.a.body_bytes_max & "1 meg" & 64MiB
         on_redelivery = "reque" => endpoint.a.on_redelivery & did you mean "requeue"?
+        replay = "forbid" => endpoint.a.replay & "flag", "refuse", "allow"
         on_scope_mismatch = "panic" => endpoint.a.on_scope_mismatch & "refuse", "ignore"
         livemode = "yes" => endpoint.a.livemode & true or false
         account = "" => endpoint.a.account & no account
@@ -160,7 +161,12 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         whole_file,
         r#"
         [endpoint.a] ; provider = "strip" ; secrets = ["env:GOOD"] => endpoint.a.provider & "strip" & did you mean "stripe"?
-        [endpoint.a] ; provider = "fax" ; secrets = ["env:GOOD"] => endpoint.a.provider & "fax" & "github" & "custom"
+        [endpoint.a] ; provider = "telegraph" ; secrets = ["env:GOOD"] => endpoint.a.provider & "telegraph" & "github" & "custom"
+        [endpoint.a] ; provider = "mailgun" ; secrets = ["env:GOOD"] ; handlers = ["billing"] => endpoint.a.handlers & "billing" & mailgun does not sign the body
+        [endpoint.a] ; provider = "payjp" ; secrets = ["env:GOOD"] ; handlers = ["billing"] => endpoint.a.handlers & payjp_token does not sign the body
+        [endpoint.a] ; provider = "square" ; secrets = ["env:GOOD"] => endpoint.a.provider & signs the URL & public_url
+        [endpoint.a] ; provider = "discord" ; secrets = ["env:GOOD"] => endpoint.a.secrets & is not hex
+        [endpoint.a] ; provider = "sendgrid" ; secrets = ["env:GOOD"] => endpoint.a.secrets & base64
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] => endpoint.a.scheme & is missing & signature_header
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] ; [endpoint.a.scheme] ; signed = "{body}" => endpoint.a.scheme & lacks & "signature_header"
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] ; scheme.signature_header = "X" ; scheme.sined = "{body}" => endpoint.a.scheme.sined & "signed"
@@ -316,7 +322,6 @@ fn what_this_version_cannot_do_is_refused_and_not_ignored() {
         mode = "async" => endpoint.a.mode & "async" & not available in this version & mode = "sync"
         mode = "proxy" => endpoint.a.mode & "proxy" & not available in this version
         forward = ["app"] => endpoint.a.forward & not available in this version
-        replay = "flag" => endpoint.a.replay & not available in this version
         proxy_timeout = "8s" => endpoint.a.proxy_timeout & not available in this version
         handlers = ["orders"] => endpoint.a.handlers & "orders" & not available in this version
         handlers = ["sql:handlers"] => endpoint.a.handlers & "sql:handlers" & not available in this version

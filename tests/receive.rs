@@ -13,7 +13,7 @@ use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers, VerifiedEvent};
+use inboxd::verify::{Delivery, Headers, Verified, VerifiedEvent};
 use inboxd::writer::{Settings, WriteError, Writer};
 use rusqlite::Transaction;
 use tempfile::TempDir;
@@ -56,7 +56,10 @@ fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
     let (name, value) = signature.split_once(": ").unwrap();
     let headers = Headers::from_iter([(name, value)]);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-    endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap()
+    match endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap() {
+        Verified::Events(mut events) => events.pop().unwrap(),
+        Verified::Handshake(reply) => panic!("{reply:?}"),
+    }
 }
 
 /// Queues copies of one event so that they share a batch, and returns their outcomes in order.

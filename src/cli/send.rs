@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use inboxd::clock;
 use inboxd::config::{Address, Config, MissingSecrets, secret_from_env, secret_from_file};
 use inboxd::verify::presets::{self, Preset};
-use inboxd::verify::{Scheme, Secret, Unsigned, sign};
+use inboxd::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use serde_json::Value;
 
 use super::args::SendArgs;
@@ -21,6 +21,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Where the deliveries go and with what they are signed.
 struct Target {
     url: String,
+    /// As the provider would know it; differs from `url` where the daemon is behind a proxy.
+    public_url: String,
     scheme: Scheme,
     secret: Secret,
 }
@@ -29,6 +31,7 @@ struct Target {
 struct Message {
     event_type: String,
     event_id: String,
+    content_type: &'static str,
     body: Vec<u8>,
 }
 
@@ -75,13 +78,25 @@ fn preset(provider: &str) -> Result<&'static Preset, Failure> {
 fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target, Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let scheme = Scheme::named(preset.name).map_err(usage)?;
+    if !scheme.can_sign() {
+        return Err(usage(format!(
+            "{} signs with a private key that only it has, so no test delivery can be made here; \
+             use the provider's own test button, or `inboxd verify` on a captured delivery",
+            preset.title
+        )));
+    }
     if let Some(url) = &args.to {
         let secret = match (&args.secret_env, &args.secret_file) {
             (Some(variable), _) => secret_from_env(variable),
             (None, Some(path)) => secret_from_file(path),
             (None, None) => Err("--to needs --secret-env or --secret-file".to_owned()),
         };
-        return Ok(Target { url: url.clone(), scheme, secret: secret.map_err(usage)? });
+        return Ok(Target {
+            url: url.clone(),
+            public_url: url.clone(),
+            scheme,
+            secret: secret.map_err(usage)?,
+        });
     }
     let config = context.load(MissingSecrets::Make)?;
     let is_meant = |endpoint: &&inboxd::config::Endpoint| match &args.endpoint {
@@ -102,7 +117,9 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
         endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret".to_owned()))?;
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Ok(Target { url: format!("http://{host}:{}{}", address.port(), endpoint.path), scheme, secret })
+    let url = format!("http://{host}:{}{}", address.port(), endpoint.path);
+    let public_url = config.public_url.map_or_else(|| url.clone(), |base| format!("{base}{}", endpoint.path));
+    Ok(Target { url, public_url, scheme, secret })
 }
 
 fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
@@ -130,6 +147,10 @@ fn messages(args: &SendArgs, preset: &Preset) -> Result<Vec<Message>, Failure> {
             messages.push(Message {
                 event_type: event_type.to_owned(),
                 event_id: event_id.clone(),
+                content_type: match &args.file {
+                    Some(_) => "application/json",
+                    None => preset.sample_content_type(),
+                },
                 body: body.clone(),
             });
         }
@@ -149,18 +170,20 @@ fn body(
     seed: &str,
 ) -> Result<(String, Vec<u8>), Failure> {
     let Some(path) = &args.file else {
+        // without ids of the provider's, --id makes bodies that differ, and equal ones that are equal
+        let seed = if preset.has_ids() || args.id.is_none() { seed } else { &event_id };
         let sample = preset.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
         return Ok((event_id, sample.into_bytes()));
     };
     let bytes = std::fs::read(path).map_err(|error| {
         Failure::new(Exit::NotFound, format!("cannot read {}", path.display())).because(error)
     })?;
-    if !preset.has_id_in_body() {
+    let Some(pointer) = preset.id_in_body() else {
         return Ok((event_id, bytes));
-    }
+    };
     match (serde_json::from_slice::<Value>(&bytes), &args.id) {
-        (Ok(mut json @ Value::Object(_)), Some(_)) => {
-            json["id"] = Value::String(event_id.clone());
+        (Ok(mut json @ (Value::Object(_) | Value::Array(_))), Some(_)) => {
+            preset.put_id(&mut json, &event_id);
             Ok((event_id, json.to_string().into_bytes()))
         }
         (_, Some(_)) => Err(Failure::new(
@@ -168,7 +191,7 @@ fn body(
             format!("{} is no JSON object: --id cannot be put in", path.display()),
         )),
         (Ok(json), None) => {
-            let id = json.get("id").and_then(Value::as_str).unwrap_or("(without an id)");
+            let id = json.pointer(&pointer).and_then(Value::as_str).unwrap_or("(without an id)");
             Ok((id.to_owned(), bytes))
         }
         (Err(_), None) => Ok(("(not JSON)".to_owned(), bytes)),
@@ -181,38 +204,54 @@ fn deliver(
     target: &Target,
     message: &Message,
 ) -> Result<Answer, String> {
-    let skew_s = args.skew.map_or(0, |skew| skew.as_secs());
+    let Target { scheme, secret, .. } = target;
+    let signed_at_s = clock::now_ms() / 1000 + args.skew.map_or(0, |skew| skew.as_secs());
+    let spoiled = args.bad_signature && scheme.signature_in_body();
+    let wrong = Secret::new(secret.label(), [secret.expose(), b"?"].concat());
+    let signing = if spoiled { &wrong } else { secret };
+    let body = with_time_and_signature(scheme, signing, message.body.clone(), signed_at_s)?;
+    let (mut url, mut public_url) = (target.url.clone(), target.public_url.clone());
+    if scheme.signs_form_fields() && message.content_type == "application/json" {
+        (url, public_url) = (with_body_hash(&url, &body), with_body_hash(&public_url, &body));
+    }
     let unsigned = Unsigned {
         method: "POST",
-        url: &target.url,
-        content_type: "application/json",
+        url: &public_url,
+        content_type: message.content_type,
         event_id: &message.event_id,
         event_type: Some(&message.event_type),
-        signed_at_s: clock::now_ms() / 1000 + skew_s,
-        body: &message.body,
+        signed_at_s,
+        body: &body,
     };
-    let mut headers = sign(&target.scheme, &target.secret, &unsigned)?;
+    let mut headers = sign(scheme, secret, &unsigned)?;
     if args.bad_signature
+        && !spoiled
         && let Some((_, signature)) = headers.last_mut()
     {
         spoil(signature);
     }
-    let mut request = agent.post(&target.url).content_type("application/json");
+    let mut request = agent.post(&url).content_type(message.content_type);
     for (name, value) in &headers {
         request = request.header(name, value);
     }
     let start = Instant::now();
-    let mut response = request.send(&message.body[..]).map_err(|error| error.to_string())?;
+    let mut response = request.send(&body[..]).map_err(|error| error.to_string())?;
     let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
-    Ok(Answer { status: response.status().as_u16(), body: body.trim().to_owned(), took: start.elapsed() })
+    // some providers want a body that does not say it
+    let outcome = response.headers().get("inboxd-outcome").and_then(|value| value.to_str().ok());
+    let body = outcome.map_or_else(|| body.trim().to_owned(), |word| format!("({word})"));
+    Ok(Answer { status: response.status().as_u16(), body, took: start.elapsed() })
 }
 
 /// Swaps the last digit that differs: the signature stays well-formed.
 fn spoil(signature: &mut String) {
     let position = signature.rfind(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c));
-    if let Some(at) = position {
-        let other = if &signature[at..=at] == "0" { "1" } else { "0" };
-        signature.replace_range(at..=at, other);
+    match position {
+        Some(at) => {
+            let other = if &signature[at..=at] == "0" { "1" } else { "0" };
+            signature.replace_range(at..=at, other);
+        }
+        None => signature.push('0'),
     }
 }
 

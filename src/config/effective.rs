@@ -7,7 +7,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch, Order, Sign,
+    BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Sign,
     duration_text,
 };
 use crate::verify::Secret;
@@ -101,6 +101,11 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         OnRedelivery::Requeue => "requeue",
         OnRedelivery::Count => "count",
     };
+    let replay = match endpoint.replay {
+        Replay::Flag => "flag",
+        Replay::Refuse => "refuse",
+        Replay::Allow => "allow",
+    };
     Table::new(format!("endpoint.{}", endpoint.name))
         .with("provider", text(&endpoint.provider))
         .with("path", text(&endpoint.path))
@@ -114,6 +119,7 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         .with("account", optional(endpoint.account.as_ref()))
         .with("on_scope_mismatch", text(on_scope_mismatch))
         .with("on_redelivery", text(on_redelivery))
+        .with("replay", text(replay))
         .with("body_bytes_max", whole(endpoint.body_bytes_max))
 }
 
