@@ -4,14 +4,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use inboxd::config::{closest, preset_exists, preset_names, preset_never_retries};
+use inboxd::config::{closest, duration_text, preset_exists, preset_names, preset_never_retries};
+use inboxd::verify::presets::{self, Preset};
 
 use super::args::InitArgs;
 use super::{Exit, Failure, say};
 
 /// Exit 0, or 5 where the file exists and `--force` is not given.
 pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
-    let provider = args.provider.as_str();
+    let provider = presets::find(&args.provider).map_or(args.provider.as_str(), |preset| preset.name);
     if !preset_exists(provider) && provider != "custom" {
         return Err(unknown_provider(provider));
     }
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         let rule = "an endpoint's name has 1 to 64 characters of a-z, 0-9, _ and -";
         return Err(Failure::new(Exit::Usage, format!("--endpoint: {rule}")));
     }
-    let draft = Draft { provider, endpoint, variable: format!("{}_WEBHOOK_SECRET", provider.to_uppercase()) };
+    let draft = Draft { provider, endpoint, variable: secret_variable(provider) };
     write(&args.path, &draft.text(&args.path), args.force)?;
     say_what_is_next(args, &draft);
     Ok(())
@@ -47,36 +48,75 @@ impl Draft<'_> {
     fn text(&self, path: &Path) -> String {
         let Self { provider, endpoint, variable } = self;
         let data_dir = if path.starts_with("/etc") { "/var/lib/inboxd" } else { "./inboxd-data" };
-        let handlers = if *provider == "stripe" {
-            "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
-        } else if preset_never_retries(provider) {
-            "# no handlers: events are stored and marked as ignored\n"
-        } else {
-            "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+        let preset = presets::find(provider);
+        let public_url = match preset.is_some_and(signs_url) {
+            true => {
+                "\npublic_url = \"https://hooks.example.com\"   # as the provider knows it: the URL is signed\n"
+            }
+            false => "",
         };
         let scheme =
             if *provider == "custom" { CUSTOM_SCHEME.replace("NAME", endpoint) } else { String::new() };
+        let table = endpoint_table(provider, endpoint, variable, preset);
         format!(
             "# inboxd. `inboxd check` says what is wrong, `inboxd check --print` shows every default.
 # Relative paths are relative to this file.
 
 data_dir = \"{data_dir}\"
-
+{public_url}
 [listen]
 webhooks = \"127.0.0.1:8787\"          # put a TLS proxy in front of it
 admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
-[endpoint.{endpoint}]
+{table}{scheme}"
+        )
+    }
+}
+
+/// The variable that is proposed for a provider's secret.
+pub(crate) fn secret_variable(provider: &str) -> String {
+    format!("{}_WEBHOOK_SECRET", provider.to_uppercase())
+}
+
+fn signs_url(preset: &Preset) -> bool {
+    preset.recipe.signed.contains("{url}")
+}
+
+/// `[endpoint.NAME]` to start from; also shown by `providers show`.
+pub(crate) fn endpoint_table(
+    provider: &str,
+    endpoint: &str,
+    variable: &str,
+    preset: Option<&Preset>,
+) -> String {
+    let handlers = if provider == "stripe" {
+        "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
+    } else if preset_never_retries(provider) {
+        "# no handlers: events are stored and marked as ignored\n"
+    } else {
+        "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+    };
+    let tolerance = match preset {
+        Some(preset) if preset.recipe.timestamp.is_empty() => String::new(),
+        preset => {
+            let seconds = preset.map_or(Preset::PLAIN.tolerance_s, |preset| preset.tolerance_s);
+            let text = format!("\"{}\"", duration_text(std::time::Duration::from_secs(seconds.into())));
+            format!("tolerance = {text:<22}   # how far the signed time may be from now\n")
+        }
+    };
+    let livemode = match preset {
+        Some(preset) if preset.recipe.livemode.is_empty() => "",
+        _ => "# livemode = true                    # refuse events of the other mode\n",
+    };
+    format!(
+        "[endpoint.{endpoint}]
 provider  = \"{provider}\"
 path      = \"/webhooks/{provider}\"
 # No secret stands in this file: \"env:VAR\", \"file:PATH\" (mode 0600) or \"credential:NAME\" (systemd).
 # List the old and the new one while rotating.
 secrets   = [\"env:{variable}\"]
-{handlers}tolerance = \"5m\"                     # how old a signed delivery may be
-# livemode = true                    # refuse events of the other mode
-{scheme}"
-        )
-    }
+{handlers}{tolerance}{livemode}"
+    )
 }
 
 const CUSTOM_SCHEME: &str = r#"
@@ -120,7 +160,11 @@ fn say_what_is_next(args: &InitArgs, draft: &Draft<'_>) {
     let is_found = args.path == Path::new("inboxd.toml") || args.path == Path::new("/etc/inboxd/inboxd.toml");
     let inboxd = if is_found { "inboxd".to_owned() } else { format!("inboxd --config {path}") };
     say(&format!("wrote {path}; next:"));
-    say(&format!("  export {}=…    # the signing secret that {} shows you", draft.variable, draft.provider));
+    let secret = match presets::find(draft.provider) {
+        Some(preset) => format!("{}: {}", preset.title, preset.secret),
+        None => "the signing secret that the sender shows you".to_owned(),
+    };
+    say(&format!("  export {}=…    # {secret}", draft.variable));
     say(&format!("  {inboxd} check"));
     say(&format!("  {inboxd} serve"));
 }

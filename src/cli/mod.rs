@@ -19,6 +19,7 @@ mod demo;
 mod verify;
 mod status;
 mod events;
+mod providers;
 mod query;
 mod store;
 mod completions;
@@ -56,6 +57,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Verify(args) => verify::run(&args),
         Verb::Status(args) => status::run(&args, &context),
         Verb::Events(verb) => events::run(&verb, &context),
+        Verb::Providers(verb) => providers::run(&verb),
         Verb::Query(args) => query::run(&args, &context),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man => man::run(),

@@ -11,7 +11,7 @@ use inboxd::verify::{Delivery, Headers, Scheme, report};
 use super::args::VerifyArgs;
 use super::{Exit, Failure, put};
 
-/// Prints one line of JSON. Exit 0 when the signature holds, 7 when it does not.
+/// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let scheme = Scheme::named(&args.provider).map_err(usage)?;
