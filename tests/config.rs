@@ -315,6 +315,32 @@ fn a_mistake_in_a_destination_is_refused() {
 }
 
 #[test]
+fn a_destination_cannot_be_signed_with_a_key_that_only_the_provider_has() {
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let folder = Folder::with(
+        "[endpoint.a]\nprovider = \"discord\"\nsecrets = [\"file:key\"]\nnotify = \"app\"\n[destination.app]\nurl = \"http://127.0.0.1:1/\"\n",
+    );
+    folder.write("key", key, 0o600);
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("destination.app.sign") && ran.stderr.contains("private key"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn an_alias_means_the_preset() {
+    let folder =
+        Folder::with("[endpoint.a]\nprovider = \"forgejo\"\nsecrets = [\"env:GOOD\"]\nreplay = \"refuse\"\n");
+    let ran = folder.run(&["check", "--print"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("provider = \"gitea\"\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("replay = \"refuse\"\n"), "{}", ran.stdout);
+}
+
+#[test]
 fn what_this_version_cannot_do_is_refused_and_not_ignored() {
     assert_refused(
         endpoint,

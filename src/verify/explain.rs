@@ -462,6 +462,11 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
         return None;
     }
     let url = delivery.url;
+    if url.is_empty() {
+        return Some(String::from(
+            "The signature covers the URL, and none is known: give the public URL exactly as the sender knows it.",
+        ));
+    }
     let other_scheme = match url.split_once("://") {
         Some(("http", rest)) => format!("https://{rest}"),
         Some((_, rest)) => format!("http://{rest}"),
@@ -473,6 +478,8 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
         (format!("{url}/"), "a slash at its end"),
         (url.trim_end_matches('/').to_owned(), "no slash at its end"),
         (path.to_owned(), "no query"),
+        (url.replacen(":443/", "/", 1).replacen(":80/", "/", 1), "no port"),
+        (with_port(url), "the port in it"),
     ]
     .into_iter()
     .find(|(url, _)| verifier.would_match(&Delivery { url, ..*delivery }))
@@ -481,6 +488,16 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
             "The signature would match a URL with {what}: give the public URL exactly as the sender knows it."
         )
     })
+}
+
+/// The default port written out, as some proxies show it and some senders sign it.
+fn with_port(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let port = if scheme == "http" { 80 } else { 443 };
+    format!("{scheme}://{host}:{port}{path}")
 }
 
 fn body_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {

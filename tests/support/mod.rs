@@ -112,6 +112,18 @@ impl Daemon {
         self.log.lock().unwrap().clone()
     }
 
+    /// Whether it says so on stderr: a line may arrive a little after the answer it is about.
+    pub fn says(&self, words: &str) -> bool {
+        let start = std::time::Instant::now();
+        while !self.log().contains(words) {
+            if start.elapsed() > Duration::from_secs(5) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
     pub fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
