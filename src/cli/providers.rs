@@ -72,7 +72,10 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
         ("Secret", preset.secret.to_owned()),
         ("Documentation", preset.docs.to_owned()),
         ("Signature", signature(preset)),
-        ("Signed", if recipe.signed.is_empty() { "nothing".to_owned() } else { recipe.signed.to_owned() }),
+        (
+            "Signed",
+            if recipe.signed.is_empty() { "nothing".to_owned() } else { recipe.signed.replace('\n', "\\n") },
+        ),
     ];
     if !recipe.timestamp.is_empty() {
         facts.push((

@@ -20,6 +20,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Where the deliveries go and with what they are signed.
 struct Target {
+    preset: &'static Preset,
     url: String,
     /// As the provider would know it; differs from `url` where the daemon is behind a proxy.
     public_url: String,
@@ -75,7 +76,7 @@ fn preset(provider: &str) -> Result<&'static Preset, Failure> {
     })
 }
 
-fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target, Failure> {
+fn target(args: &SendArgs, preset: &'static Preset, context: &Context) -> Result<Target, Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let scheme = Scheme::named(preset.name).map_err(usage)?;
     if !scheme.can_sign() {
@@ -92,6 +93,7 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
             (None, None) => Err("--to needs --secret-env or --secret-file".to_owned()),
         };
         return Ok(Target {
+            preset,
             url: url.clone(),
             public_url: url.clone(),
             scheme,
@@ -119,7 +121,7 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let url = format!("http://{host}:{}{}", address.port(), endpoint.path);
     let public_url = config.public_url.map_or_else(|| url.clone(), |base| format!("{base}{}", endpoint.path));
-    Ok(Target { url, public_url, scheme, secret })
+    Ok(Target { preset, url, public_url, scheme, secret })
 }
 
 fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
@@ -231,7 +233,8 @@ fn deliver(
         spoil(signature);
     }
     let mut request = agent.post(&url).content_type(message.content_type);
-    for (name, value) in &headers {
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in headers.chain(target.preset.sample_headers().iter().copied()) {
         request = request.header(name, value);
     }
     let start = Instant::now();

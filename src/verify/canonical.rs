@@ -127,6 +127,22 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_signed_headers_must_hold_itself_and_the_time_and_nothing_that_is_not_there() {
+        let signed = |list: &str| {
+            let lines =
+                [("X-List", list), ("X-Time", " 17 "), ("X-Topic", "t"), ("X-Twice", "a"), ("X-Twice", "a")];
+            signed_headers(&Headers::from_iter(lines), "X-List", Some("X-Time")).ok()
+        };
+        let good = b"x-list:x-list,x-time,x-topic;x-time:17;x-topic:t".to_vec();
+        assert_eq!(signed("x-list,x-time,x-topic"), Some(good));
+        for bad in
+            ["x-list,x-topic", "x-time,x-topic", "x-list,x-time,x-absent", "x-list,x-time,x-twice", "", ","]
+        {
+            assert_eq!(signed(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn fields_are_sorted_and_counted_once() {
         let headers = Headers::from_iter([("content-type", "application/x-www-form-urlencoded")]);
         let signed =

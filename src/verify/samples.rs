@@ -43,6 +43,20 @@ impl Preset {
         }
     }
 
+    /// Headers that go with [`Preset::sample`] and that no signature needs; a provider's own library may.
+    pub fn sample_headers(&self) -> &'static [(&'static str, &'static str)] {
+        match self.name {
+            "shopify" => {
+                &[("X-Shopify-Shop-Domain", "sample.myshopify.com"), ("X-Shopify-API-Version", "2026-07")]
+            }
+            "shopify_events" => {
+                &[("shopify-shop-domain", "sample.myshopify.com"), ("shopify-api-version", "2026-07")]
+            }
+            "woocommerce" => &[("X-WC-Webhook-Source", "https://shop.example/")],
+            _ => &[],
+        }
+    }
+
     /// A minimal, realistic body. The business object's ids come from the seed (`in_<seed>`), so that
     /// several events can be about one object. The event's id is in the body only where the provider has it
     /// there; where it has none at all, `event_id` makes the body this event's own.
