@@ -435,3 +435,23 @@ fn a_report_says_which_header_and_secret_and_shows_the_ends_of_the_signed_string
     );
     assert_eq!((&told["event_id"], &told["ok"]), (&Value::Null, &json!(true)));
 }
+
+#[test]
+fn a_report_knows_a_handshake() {
+    let told = |provider: &str, headers: &Headers, body: &str, url: &str, method: &str| {
+        let secrets = vec![Secret::new("env:SECRET", "a secret of the tests")];
+        let delivery = Delivery { method, url, headers, body: body.as_bytes() };
+        let scheme = Scheme::named(provider).unwrap();
+        let told = report(scheme, secrets, Duration::from_secs(300), &delivery, NOW_S).to_json();
+        serde_json::from_str::<Value>(&told).unwrap()
+    };
+    let body = r#"{"type":"ping","data":{}}"#;
+    let signature = support::hmac_hex(b"a secret of the tests", &[body.as_bytes()]);
+    let headers = Headers::from_iter([("X-Komoju-Signature", signature)]);
+    let ping = told("komoju", &headers, body, "", "POST");
+    assert_eq!((&ping["ok"], &ping["event_id"]), (&json!(true), &Value::Null));
+    assert!(ping["hint"].as_str().unwrap().contains("handshake"), "{ping}");
+    let challenge = told("dropbox", &Headers::default(), "", "https://x.example/d?challenge=a", "GET");
+    assert_eq!((&challenge["ok"], &challenge["reason"]), (&json!(false), &json!("signature_missing")));
+    assert!(challenge["hint"].as_str().unwrap().contains("which nobody signs"), "{challenge}");
+}

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
             scope.spawn(|| {
                 while let Some(message) = messages.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let answer = deliver(&agent, args, &target, message);
-                    tell(message, &answer);
+                    tell(message, preset, &answer);
                     answers.lock().unwrap_or_else(|e| e.into_inner()).push(answer);
                 }
             });
@@ -258,8 +258,10 @@ fn spoil(signature: &mut String) {
     }
 }
 
-fn tell(message: &Message, answer: &Result<Answer, String>) {
+fn tell(message: &Message, preset: &Preset, answer: &Result<Answer, String>) {
     let Message { event_id, event_type, .. } = message;
+    // where the provider has no ids the daemon makes the key, and this one is only in the body
+    let event_id = if preset.has_ids() { event_id } else { "-" };
     match answer {
         Ok(Answer { status, body, took }) => {
             let ms = took.as_millis();

@@ -171,6 +171,12 @@ pub fn report(
         Ok(authentic) => authentic,
         Err(rejection) => {
             let mut hints: Vec<_> = problems.iter().map(|problem| format!("The {problem}.")).collect();
+            if let Some(reply) = verifier.unsigned_handshake(delivery) {
+                hints.push(format!(
+                    "This is the provider's handshake, which nobody signs: the daemon answers {} and stores nothing.",
+                    reply.status
+                ));
+            }
             hints.push(explain(&verifier, delivery, &rejection, now_s));
             return Report::Refused { rejection, signed, hint: hints.join(" ") };
         }

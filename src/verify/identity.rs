@@ -430,6 +430,10 @@ fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> E
 impl Sources {
     /// The key of an event whose provider gives it no id.
     pub(super) fn derived_key(&self, mut facts: Vec<String>, body_sha256: &[u8; 32], now_ms: i64) -> String {
+        let whole = format!("body-sha256:{}", hex(body_sha256));
+        if facts.is_empty() && !self.event_key.contains(&KeyPiece::Arrival) {
+            return whole;
+        }
         for piece in &self.event_key {
             match piece {
                 KeyPiece::Fact(_) => {}
@@ -438,7 +442,7 @@ impl Sources {
             }
         }
         let key = facts.join(":");
-        if key.len() <= TEXT_BYTES_MAX { key } else { format!("body-sha256:{}", hex(body_sha256)) }
+        if key.len() <= TEXT_BYTES_MAX { key } else { whole }
     }
 }
 
