@@ -420,6 +420,24 @@ fn a_replay_that_nobody_works_on_is_only_pointed_out() {
 }
 
 #[test]
+fn a_linear_attempt_with_a_new_time_is_the_same_event_and_one_under_a_new_id_a_replay() {
+    let daemon = all_providers("");
+    let deliver = |id: &str, ts_ms: i64| {
+        let body =
+            json!({"action": "create", "type": "Issue", "data": {"id": "x"}, "webhookTimestamp": ts_ms})
+                .to_string();
+        let signature = format!("Linear-Signature: {}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+        post(&daemon, "linear", &[&signature, &format!("Linear-Delivery: {id}")], &body).2
+    };
+    let now_ms = now_s() * 1000;
+    assert_eq!(deliver("a", now_ms), r#"{"outcome":"ignored"}"#);
+    assert_eq!(deliver("a", now_ms + 1), r#"{"outcome":"duplicate"}"#);
+    assert_eq!(daemon.count(REVIEWS), 0);
+    assert_eq!(deliver("b", now_ms), r#"{"outcome":"ignored"}"#);
+    assert_eq!(daemon.text("SELECT kind || ' ' || subject FROM reviews"), "replay linear/b");
+}
+
+#[test]
 fn a_mailgun_token_counts_for_one_event_only() {
     let daemon = all_providers("");
     let ts = now_s().to_string();

@@ -480,9 +480,10 @@ impl Scheme {
         self.algorithm.can_sign()
     }
 
-    /// Whether a delivery can come again under another id without anybody noticing but by its body.
+    /// Whether a delivery can come again under another id without anybody noticing but by its body. Of no
+    /// use where every attempt has another body.
     pub fn has_replay_key(&self) -> bool {
-        self.nonce.is_some() || !self.id_is_signed() && self.body_varies() == BodyVaries::No
+        self.nonce.is_some() || !self.id_is_signed() && self.body_varies() != BodyVaries::Yes
     }
 
     /// Whether the signature covers the event's id. Where not, a captured delivery can be sent again

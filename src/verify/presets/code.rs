@@ -150,6 +150,8 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         tolerance_s: 60,
+        // an attempt an hour later could not be within the minute otherwise
+        body_varies: BodyVaries::Fields(&["/webhookTimestamp"]),
         deadline_s: Some(5),
         unconfirmed: "3 attempts, after 1 minute, 1 hour and 6 hours",
         ..Preset::PLAIN
