@@ -19,6 +19,7 @@ CREATE TABLE webhook_inbox (
   headers           TEXT    NOT NULL,             -- JSON object of the few headers the preset keeps; never a signature or credential
   payload           ANY,                          -- the exact bytes: TEXT where valid UTF-8, else BLOB; NULL once purged
   body_sha256       BLOB    NOT NULL,             -- of the payload: outlives it, and tells "same id, other body"
+  replay_key        BLOB,                         -- what a replay under another id has in common; NULL where ids are signed
   state             TEXT    NOT NULL,
   attempts          INTEGER NOT NULL DEFAULT 0,   -- only grows
   attempts_excused  INTEGER NOT NULL DEFAULT 0,   -- of those, not the event's fault
@@ -46,6 +47,9 @@ CREATE TABLE webhook_inbox (
 
 -- The key of deduplication: one provider's event counts once per endpoint.
 CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (provider, endpoint, event_id);
+
+-- Finds the first event of a replay; holds the events of presets with unsigned ids only.
+CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE replay_key IS NOT NULL;
 
 -- What still waits for work or for a person; small however large the table grows.
 CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;
@@ -177,7 +181,7 @@ CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE s
 -- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
-  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict'
+  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay'
   subject         TEXT    NOT NULL,               -- what it is about: '<endpoint>/<event id>'
   reason          TEXT    NOT NULL,               -- one sentence for a person; no personal data
   endpoint        TEXT    NOT NULL,

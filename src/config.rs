@@ -162,6 +162,8 @@ pub struct Endpoint {
     pub on_scope_mismatch: OnScopeMismatch,
     /// What a redelivery of a quarantined event does.
     pub on_redelivery: OnRedelivery,
+    /// What a known body under a new, unsigned id does.
+    pub replay: Replay,
     /// The largest body, in bytes.
     pub body_bytes_max: usize,
 }
@@ -216,6 +218,17 @@ pub enum OnRedelivery {
     Requeue,
     /// It is only counted.
     Count,
+}
+
+/// `replay`: a known body under a new id, where the provider does not sign ids
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// Stored for a person; nothing is done.
+    Flag,
+    /// 400, nothing stored.
+    Refuse,
+    /// An event like any other.
+    Allow,
 }
 
 /// `[destination.NAME]`: checked in full, although this version only fills the outbox.
@@ -499,6 +512,11 @@ pub fn preset_names() -> Vec<&'static str> {
 /// Whether there is a preset of this name (`custom` is none).
 pub fn preset_exists(provider: &str) -> bool {
     presets::find(provider).is_some()
+}
+
+/// The preset's own name, where another one was typed.
+fn preset_name(provider: &str) -> &str {
+    presets::find(provider).map_or(provider, |preset| preset.name)
 }
 
 /// Whether the provider never redelivers by itself, so that work must not fail in the request.

@@ -1,5 +1,5 @@
 //! The HTTP side of a delivery: routes by path, verifies, hands the job to the writer, and maps what
-//! became of it to an answer in one exhaustive `match`.
+//! became of it to an answer in one exhaustive `match`, then dresses it as the provider wants it.
 //!
 //! Requests come from the front alone, complete and well-formed, over a private Unix socket. A worker
 //! never waits for the store: the request goes along with its job and is answered after COMMIT.
@@ -14,10 +14,18 @@ use tiny_http::{Header, Method, Request, Response, StatusCode};
 
 use crate::clock;
 use crate::front;
-use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
-use crate::verify::{Delivery, Headers, Rejection, VerifiedEvent};
+use crate::receive::{self, Endpoint, Outcome, Receipt};
+use crate::verify::{
+    Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
+};
 use crate::worker::Wake;
 use crate::writer::{WriteError, WriterHandle};
+
+/// Names the outcome where the provider wants a body that does not.
+const OUTCOME_HEADER: &str = "Inboxd-Outcome";
+
+/// What is answered where no provider has a say.
+const NOBODY: &Preset = &Preset::PLAIN;
 
 /// Seconds after which a sender is asked to try again.
 const RETRY_AFTER_S: u32 = 5;
@@ -36,6 +44,7 @@ pub struct App {
 #[derive(Debug)]
 enum Answer {
     Stored(Outcome),
+    Handshake(Reply),
     Rejected(Rejection),
     ScopeMismatch,
     HandlerFailed,
@@ -104,8 +113,8 @@ impl App {
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
-                None => answer(request, &Answer::NotFound),
-                Some(_) if *request.method() != Method::Post => answer(request, &Answer::MethodNotAllowed),
+                None => answer(request, &Answer::NotFound, NOBODY),
+                Some(endpoint) if *request.method() != Method::Post => self.challenge(request, endpoint),
                 Some(endpoint) => match read_body(&mut request) {
                     Ok(body) => self.receive(request, endpoint, body),
                     // the front sends complete requests only: it has gone away
@@ -117,39 +126,67 @@ impl App {
 
     fn probe(&self, request: Request, result: Answer) {
         match request.method() {
-            Method::Get | Method::Head => answer(request, &result),
-            _ => answer(request, &Answer::MethodNotAllowed),
+            Method::Get | Method::Head => answer(request, &result, NOBODY),
+            _ => answer(request, &Answer::MethodNotAllowed, NOBODY),
         }
+    }
+
+    /// A handshake without a body, where the provider has one; else the wrong method.
+    fn challenge(&self, request: Request, endpoint: &Endpoint) {
+        let (headers, url) = (Headers::default(), self.public_url(&request));
+        let delivery =
+            Delivery { method: request.method().as_str(), url: &url, headers: &headers, body: &[][..] };
+        let verifier = &endpoint.config.verifier;
+        let result = match verifier.unsigned_handshake(&delivery) {
+            Some(reply) => {
+                log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
+                Answer::Handshake(reply)
+            }
+            None => Answer::MethodNotAllowed,
+        };
+        answer(request, &result, verifier.scheme().behaviour());
     }
 
     /// Verifies one delivery and hands it to the writer, the request with it.
     fn receive(&self, request: Request, endpoint: &Arc<Endpoint>, body: Vec<u8>) {
         let now_ms = clock::now_ms();
-        let event = match self.verify(&request, endpoint, body, now_ms) {
-            Ok(event) => event,
+        let preset = endpoint.config.verifier.scheme().behaviour();
+        let events = match self.verify(&request, endpoint, body, now_ms) {
+            Ok(Verified::Events(events)) => events,
+            Ok(Verified::Handshake(reply)) => {
+                log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
+                return answer(request, &Answer::Handshake(reply), preset);
+            }
             Err(rejection) => {
                 log_rejection(&request, endpoint, &rejection);
-                return answer(request, &Answer::Rejected(rejection));
+                return answer(request, &Answer::Rejected(rejection), preset);
             }
         };
-        let disposition = receive::disposition(endpoint, &event);
-        if disposition == Disposition::ScopeMismatch {
+        let told = Told { endpoint: endpoint.config.name.clone(), event_id: ids(&events) };
+        let Some(events) = receive::dispositions(endpoint, events) else {
             log::info!(
                 "refused endpoint={} event_id={} reason=scope_mismatch: the event is of another mode or account",
-                endpoint.config.name,
-                event.event_id()
+                told.endpoint,
+                told.event_id
             );
-            return answer(request, &Answer::ScopeMismatch);
+            return answer(request, &Answer::ScopeMismatch, preset);
+        };
+        if events.is_empty() {
+            // nothing to commit: some providers test a URL with an empty batch
+            return answer(
+                request,
+                &told.answer_to(Ok(Receipt { outcome: Outcome::Ignored, review: None })),
+                preset,
+            );
         }
         let (endpoint, wake) = (Arc::clone(endpoint), Arc::clone(&self.wake));
-        let told = Told { endpoint: endpoint.config.name.clone(), event_id: event.event_id().to_owned() };
         self.writer.submit(
-            move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms),
+            move |tx| receive::store_all(tx, &endpoint, &events, now_ms),
             move |result| {
                 if let Ok(Receipt { outcome: Outcome::Accepted, .. }) = result {
                     wake.ring();
                 }
-                answer(request, &told.answer_to(result));
+                answer(request, &told.answer_to(result), preset);
             },
         );
     }
@@ -160,14 +197,31 @@ impl App {
         endpoint: &Endpoint,
         body: Vec<u8>,
         now_ms: i64,
-    ) -> Result<VerifiedEvent, Rejection> {
-        let headers = headers(request);
-        let url = match &self.public_url {
+    ) -> Result<Verified, Rejection> {
+        let (headers, url) = (headers(request), self.public_url(request));
+        let delivery = Delivery { method: request.method().as_str(), url: &url, headers: &headers, body };
+        let verifier = &endpoint.config.verifier;
+        match verifier.unsigned_handshake(&delivery.borrowed()) {
+            Some(reply) => Ok(Verified::Handshake(reply)),
+            None => verifier.verify(delivery, now_ms),
+        }
+    }
+
+    /// The URL as the sender knows it: host and scheme from the configuration, the rest from the request.
+    fn public_url(&self, request: &Request) -> String {
+        match &self.public_url {
             Some(base) => format!("{base}{}", request.url()),
             None => request.url().to_owned(),
-        };
-        let delivery = Delivery { method: request.method().as_str(), url: &url, headers: &headers, body };
-        endpoint.config.verifier.verify(delivery, now_ms)
+        }
+    }
+}
+
+/// For the log: the first event's id, and how many follow.
+fn ids(events: &[VerifiedEvent]) -> String {
+    match events {
+        [] => String::from("-"),
+        [one] => one.event_id().to_owned(),
+        [first, rest @ ..] => format!("{}(+{})", first.event_id(), rest.len()),
     }
 }
 
@@ -181,14 +235,20 @@ impl Told {
     fn answer_to(&self, result: Result<Receipt, WriteError>) -> Answer {
         let Self { endpoint, event_id } = self;
         match result {
-            Ok(Receipt { outcome, review: Some(reason) }) => {
+            Ok(Receipt { outcome: Outcome::Replayed, .. }) => {
+                log::info!(
+                    "refused endpoint={endpoint} event_id={event_id} reason=replayed: the same body came before under another id"
+                );
+                Answer::Stored(Outcome::Replayed)
+            }
+            Ok(Receipt { outcome, review: Some(reason), .. }) => {
                 log::warn!(
                     "review endpoint={endpoint} event_id={event_id} outcome={}: {reason}",
                     word(outcome)
                 );
                 Answer::Stored(outcome)
             }
-            Ok(Receipt { outcome, review: None }) => {
+            Ok(Receipt { outcome, review: None, .. }) => {
                 log::debug!("stored endpoint={endpoint} event_id={event_id} outcome={}", word(outcome));
                 Answer::Stored(outcome)
             }
@@ -278,7 +338,9 @@ fn status_and_body(answer: &Answer) -> (u16, String) {
     let outcome = |outcome| format!(r#"{{"outcome":"{}"}}"#, word(outcome));
     let error = |word: &str| format!(r#"{{"error":"{word}"}}"#);
     match answer {
+        Answer::Stored(Outcome::Replayed) => (400, error(word(Outcome::Replayed))),
         Answer::Stored(stored) => (200, outcome(*stored)),
+        Answer::Handshake(reply) => (reply.status, reply.body.clone()),
         Answer::Rejected(rejection) => (400, error(rejection.reason())),
         Answer::ScopeMismatch => (400, error("scope_mismatch")),
         Answer::HandlerFailed => (500, error("handler_failed")),
@@ -297,32 +359,81 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Ignored => "ignored",
         Outcome::Accepted => "accepted",
         Outcome::Quarantined => "quarantined",
+        Outcome::Replayed => "replayed",
     }
 }
 
-fn answer(request: Request, answer: &Answer) {
+/// An answer on its way out.
+struct Wire {
+    status: u16,
+    content_type: &'static str,
+    body: String,
+    /// The outcome or error, where the body does not say it.
+    untold: Option<&'static str>,
+}
+
+/// Where a provider demands another status or body than ours, it gets it.
+fn wire(answer: &Answer, preset: &Preset) -> Wire {
     let (status, body) = status_and_body(answer);
+    let mut wire = Wire { status, content_type: "application/json", body, untold: None };
+    match answer {
+        Answer::Handshake(reply) => wire.content_type = reply.content_type,
+        Answer::Stored(Outcome::Replayed) | Answer::ScopeMismatch => {
+            wire.status = preset.refusal_status.unwrap_or(status);
+        }
+        Answer::Rejected(Rejection::EventIdMissing) => wire.status = preset.refusal_status.unwrap_or(status),
+        Answer::Rejected(rejection) => {
+            wire.status = preset.bad_signature_status;
+            if preset.acceptance == Acceptance::Empty {
+                wire.body.clear();
+                wire.untold = Some(rejection.reason());
+            }
+        }
+        Answer::Stored(outcome) => {
+            let (status, content_type, body) = match preset.acceptance {
+                Acceptance::Outcome => return wire,
+                Acceptance::Empty => (200, "text/plain", ""),
+                Acceptance::NoContent => (204, "application/json", ""),
+                Acceptance::Twiml => (200, "text/xml", TWIML),
+            };
+            wire = Wire { status, content_type, body: body.to_owned(), untold: Some(word(*outcome)) };
+        }
+        Answer::HandlerFailed
+        | Answer::Unavailable
+        | Answer::NotFound
+        | Answer::MethodNotAllowed
+        | Answer::Alive
+        | Answer::Ready
+        | Answer::NotReady => {}
+    }
+    wire
+}
+
+/// A TwiML document that says nothing.
+const TWIML: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
+
+fn answer(request: Request, answer: &Answer, preset: &Preset) {
+    let Wire { status, content_type, body, untold } = wire(answer, preset);
     let mut response = Response::from_string(body)
         .with_status_code(StatusCode(status))
-        .with_header(constant_header("Content-Type", "application/json"));
-    match answer {
-        Answer::Unavailable | Answer::NotReady => {
-            response.add_header(constant_header("Retry-After", &RETRY_AFTER_S.to_string()));
-        }
-        Answer::MethodNotAllowed => {
-            let allowed = match request.url().split('?').next() {
-                Some("/livez" | "/readyz") => "GET, HEAD",
-                _ => "POST",
-            };
-            response.add_header(constant_header("Allow", allowed));
-        }
-        Answer::Stored(_)
-        | Answer::Rejected(_)
-        | Answer::ScopeMismatch
-        | Answer::HandlerFailed
-        | Answer::NotFound
-        | Answer::Alive
-        | Answer::Ready => {}
+        .with_header(constant_header("Content-Type", content_type));
+    if let Some(word) = untold {
+        response.add_header(constant_header(OUTCOME_HEADER, word));
+    }
+    if let Answer::Handshake(_) = answer {
+        // a challenge is a stranger's text: no browser may take it for a page
+        response.add_header(constant_header("X-Content-Type-Options", "nosniff"));
+    }
+    if status == 503 {
+        response.add_header(constant_header("Retry-After", &RETRY_AFTER_S.to_string()));
+    }
+    if let Answer::MethodNotAllowed = answer {
+        let allowed = match request.url().split('?').next() {
+            Some("/livez" | "/readyz") => "GET, HEAD",
+            _ if preset.handshake == Handshake::DropboxChallenge => "GET, POST",
+            _ => "POST",
+        };
+        response.add_header(constant_header("Allow", allowed));
     }
     if let Err(error) = request.respond(response) {
         log::debug!("an answer could not be sent: {error}");

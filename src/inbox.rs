@@ -83,6 +83,7 @@ pub fn insert(
         event.kept_headers(),
         payload(event.body()),
         event.body_sha256(),
+        event.replay_key(),
         state.as_str(),
         // what waits for a worker has not been attempted yet
         i64::from(state != State::Pending),
@@ -107,6 +108,30 @@ pub fn count_duplicate(
             Ok(Known { id: row.get(0)?, is_quarantined: row.get(1)?, body_sha256: row.get(2)? })
         })
         .optional()
+}
+
+/// The id of the first event on this endpoint with this replay key that was stored before row `before`.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn first_with_replay_key(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    replay_key: &[u8; 32],
+    before: i64,
+) -> rusqlite::Result<Option<String>> {
+    tx.prepare_cached(FIRST_WITH_REPLAY_KEY)?
+        .query_row((endpoint, replay_key, before), |row| row.get(0))
+        .optional()
+}
+
+/// Takes back a row of this very transaction, as if it had not been inserted.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn take_back(tx: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(TAKE_BACK)?.execute([id])?;
+    Ok(())
 }
 
 /// The stored bytes of an event; `None` once purged.
@@ -308,8 +333,9 @@ fn payload(bytes: &[u8]) -> rusqlite::types::ToSqlOutput<'_> {
 const INSERT: &str = "
     INSERT INTO main.webhook_inbox
            (provider, endpoint, event_id, event_type, object_id, account, livemode, api_version,
-            headers, payload, body_sha256, state, attempts, available_at_ms, received_at_ms, processed_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14, ?15)
+            headers, payload, body_sha256, replay_key,
+            state, attempts, available_at_ms, received_at_ms, processed_at_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15, ?16)
     ON CONFLICT (provider, endpoint, event_id) DO NOTHING";
 
 const COUNT_DUPLICATE: &str = "
@@ -317,6 +343,16 @@ const COUNT_DUPLICATE: &str = "
        SET duplicates = duplicates + 1
      WHERE provider = ?1 AND endpoint = ?2 AND event_id = ?3
     RETURNING id, state = 'quarantined', body_sha256";
+
+const FIRST_WITH_REPLAY_KEY: &str = "
+    SELECT event_id
+      FROM main.webhook_inbox
+     WHERE endpoint = ?1 AND replay_key = ?2 AND id < ?3
+     ORDER BY id
+     LIMIT 1";
+
+const TAKE_BACK: &str = "
+    DELETE FROM main.webhook_inbox WHERE id = ?1";
 
 const PAYLOAD_OF: &str = "
     SELECT payload FROM main.webhook_inbox WHERE id = ?1";

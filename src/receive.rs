@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rusqlite::Transaction;
 
-use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch};
+use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::handlers::{self, Event, Handled, Handler, HandlerError};
 use crate::inbox::queue;
 use crate::inbox::{self, Known, State};
@@ -43,6 +43,24 @@ pub enum Outcome {
     Accepted,
     /// Permanently inconsistent; stored for a person.
     Quarantined,
+    /// A known body under a new, unsigned id, where the endpoint refuses that: not stored.
+    Replayed,
+}
+
+impl Outcome {
+    /// What a batch is answered: that something new was done weighs more than that something waits for a
+    /// person (who is told anyway), and either more than that there was nothing to do.
+    pub fn of_batch(outcomes: impl IntoIterator<Item = Self>) -> Self {
+        let weight = |outcome: &Self| match outcome {
+            Self::Accepted => 5,
+            Self::Processed => 4,
+            Self::Quarantined => 3,
+            Self::Ignored => 2,
+            Self::Duplicate => 1,
+            Self::Replayed => 0,
+        };
+        outcomes.into_iter().max_by_key(weight).unwrap_or(Self::Ignored)
+    }
 }
 
 /// What an endpoint does with an event, decided before the database is touched.
@@ -101,6 +119,25 @@ fn scope(endpoint: &config::Endpoint, event: &VerifiedEvent) -> Scope {
     }
 }
 
+/// Decides what the endpoint does with the events of one delivery; `None` refuses it, because all of them
+/// are of another mode or account. In a mixed batch the foreign ones are stored and ignored.
+pub fn dispositions(
+    endpoint: &Endpoint,
+    events: Vec<VerifiedEvent>,
+) -> Option<Vec<(VerifiedEvent, Disposition)>> {
+    let decide = |event| (disposition(endpoint, &event), event);
+    let mut decided: Vec<_> = events.into_iter().map(decide).map(|(what, event)| (event, what)).collect();
+    if !decided.is_empty() && decided.iter().all(|(_, what)| *what == Disposition::ScopeMismatch) {
+        return None;
+    }
+    for (_, what) in &mut decided {
+        if *what == Disposition::ScopeMismatch {
+            *what = Disposition::Ignore;
+        }
+    }
+    Some(decided)
+}
+
 /// What to answer, and what to tell once it is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -108,6 +145,25 @@ pub struct Receipt {
     pub outcome: Outcome,
     /// Why a person has to look at it, where this delivery found that out.
     pub review: Option<String>,
+}
+
+/// Stores all events of one delivery and does their work, in order. One that fails takes the others along:
+/// the provider sends the whole delivery again.
+///
+/// # Errors
+/// As [`store`].
+pub fn store_all(
+    tx: &Transaction<'_>,
+    endpoint: &Endpoint,
+    events: &[(VerifiedEvent, Disposition)],
+    now_ms: i64,
+) -> Result<Receipt, JobError> {
+    let receipts = events.iter().map(|(event, disposition)| store(tx, endpoint, event, disposition, now_ms));
+    let receipts = receipts.collect::<Result<Vec<_>, _>>()?;
+    Ok(Receipt {
+        outcome: Outcome::of_batch(receipts.iter().map(|receipt| receipt.outcome)),
+        review: receipts.into_iter().find_map(|receipt| receipt.review),
+    })
 }
 
 /// Stores the event and does its work. Runs in the writer's transaction, possibly more than once.
@@ -171,6 +227,9 @@ impl Stored<'_> {
         let Some(row) = inbox::insert(self.tx, name, key, self.event, expected, self.now_ms)? else {
             return Ok(None);
         };
+        if let Some(first) = self.first_of_replay(row)? {
+            return self.replayed(row, key, &first).map(Some);
+        }
         if expected == State::Pending {
             return Ok(Some(Outcome::Accepted));
         }
@@ -183,6 +242,36 @@ impl Stored<'_> {
 
     fn is_async(&self) -> bool {
         self.endpoint.config.mode == Mode::Async
+    }
+
+    /// The event that this one repeats under another id, where the id is not signed and it matters.
+    fn first_of_replay(&self, row: i64) -> Result<Option<String>, JobError> {
+        match (self.event.replay_key(), self.endpoint.config.replay) {
+            (None, _) | (_, Replay::Allow) => Ok(None),
+            (Some(key), Replay::Flag | Replay::Refuse) => {
+                Ok(inbox::first_with_replay_key(self.tx, &self.endpoint.config.name, &key, row)?)
+            }
+        }
+    }
+
+    /// A known body under a new id: nobody can tell a captured delivery from a second event that says the
+    /// same, so a person is asked, and until then nothing is done.
+    fn replayed(&self, row: i64, key: &str, first: &str) -> Result<Outcome, JobError> {
+        if self.endpoint.config.replay == Replay::Refuse {
+            inbox::take_back(self.tx, row)?;
+            return Ok(Outcome::Replayed);
+        }
+        let reason = format!(
+            "the same body came before as event {first}; the id is not signed, so this may be a captured delivery sent again"
+        );
+        self.open_review(Kind::Replay, key, &reason)?;
+        match self.disposition {
+            Disposition::Ignore | Disposition::ScopeMismatch => Ok(Outcome::Ignored),
+            Disposition::Handle | Disposition::Quarantine(_) => {
+                inbox::mark(self.tx, row, State::Quarantined, Some(&reason), self.now_ms)?;
+                Ok(Outcome::Quarantined)
+            }
+        }
     }
 
     fn count_duplicate(&self, key: &str) -> Result<Known, JobError> {
@@ -205,6 +294,10 @@ impl Stored<'_> {
     fn redeliver(&self, known: &Known) -> Result<Outcome, JobError> {
         let requeue = self.endpoint.config.on_redelivery == OnRedelivery::Requeue;
         if !known.is_quarantined || !requeue {
+            return Ok(Outcome::Duplicate);
+        }
+        // only a person lets a replay through, not the one who sends it once more
+        if self.first_of_replay(known.id)?.is_some() {
             return Ok(Outcome::Duplicate);
         }
         if self.is_async() && *self.disposition == Disposition::Handle {

@@ -12,6 +12,8 @@ pub enum Kind {
     Quarantined,
     /// A known event id came again with another body.
     BodyConflict,
+    /// A known body came again under another id that nobody signed.
+    Replay,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
         match self {
             Self::Quarantined => "quarantined",
             Self::BodyConflict => "body_conflict",
+            Self::Replay => "replay",
         }
     }
 }

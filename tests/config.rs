@@ -149,6 +149,7 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         body_bytes_max = 0 => endpoint.a.body_bytes_max & 0 & from 1 to
         body_bytes_max = "1 meg" => endpoint.a.body_bytes_max & "1 meg" & 64MiB
         on_redelivery = "reque" => endpoint.a.on_redelivery & did you mean "requeue"?
+        replay = "forbid" => endpoint.a.replay & "flag", "refuse", "allow"
         on_scope_mismatch = "panic" => endpoint.a.on_scope_mismatch & "refuse", "ignore"
         livemode = "yes" => endpoint.a.livemode & true or false
         account = "" => endpoint.a.account & no account
@@ -163,7 +164,12 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         whole_file,
         r#"
         [endpoint.a] ; provider = "strip" ; secrets = ["env:GOOD"] => endpoint.a.provider & "strip" & did you mean "stripe"?
-        [endpoint.a] ; provider = "fax" ; secrets = ["env:GOOD"] => endpoint.a.provider & "fax" & "github" & "custom"
+        [endpoint.a] ; provider = "telegraph" ; secrets = ["env:GOOD"] => endpoint.a.provider & "telegraph" & "github" & "custom"
+        [endpoint.a] ; provider = "mailgun" ; secrets = ["env:GOOD"] ; handlers = ["billing"] => endpoint.a.handlers & "billing" & mailgun does not sign the body
+        [endpoint.a] ; provider = "payjp" ; secrets = ["env:GOOD"] ; handlers = ["billing"] => endpoint.a.handlers & payjp_token does not sign the body
+        [endpoint.a] ; provider = "square" ; secrets = ["env:GOOD"] => endpoint.a.provider & signs the URL & public_url
+        [endpoint.a] ; provider = "discord" ; secrets = ["env:GOOD"] => endpoint.a.secrets & is not hex
+        [endpoint.a] ; provider = "sendgrid" ; secrets = ["env:GOOD"] => endpoint.a.secrets & base64
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] => endpoint.a.scheme & is missing & signature_header
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] ; [endpoint.a.scheme] ; signed = "{body}" => endpoint.a.scheme & lacks & "signature_header"
         [endpoint.a] ; provider = "custom" ; secrets = ["env:GOOD"] ; scheme.signature_header = "X" ; scheme.sined = "{body}" => endpoint.a.scheme.sined & "signed"
@@ -332,13 +338,38 @@ fn a_mistake_in_worker_or_alert_is_refused_with_key_value_rule_and_advice() {
 }
 
 #[test]
+fn a_destination_cannot_be_signed_with_a_key_that_only_the_provider_has() {
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let folder = Folder::with(
+        "[endpoint.a]\nprovider = \"discord\"\nsecrets = [\"file:key\"]\nnotify = \"app\"\n[destination.app]\nurl = \"http://127.0.0.1:1/\"\n",
+    );
+    folder.write("key", key, 0o600);
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("destination.app.sign") && ran.stderr.contains("private key"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn an_alias_means_the_preset() {
+    let folder =
+        Folder::with("[endpoint.a]\nprovider = \"forgejo\"\nsecrets = [\"env:GOOD\"]\nreplay = \"refuse\"\n");
+    let ran = folder.run(&["check", "--print"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("provider = \"gitea\"\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("replay = \"refuse\"\n"), "{}", ran.stdout);
+}
+
+#[test]
 fn what_this_version_cannot_do_is_refused_and_not_ignored() {
     assert_refused(
         endpoint,
         r#"
         mode = "proxy" => endpoint.a.mode & "proxy" & not available in this version
         forward = ["app"] => endpoint.a.forward & not available in this version
-        replay = "flag" => endpoint.a.replay & not available in this version
         proxy_timeout = "8s" => endpoint.a.proxy_timeout & not available in this version
     "#,
     );

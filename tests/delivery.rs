@@ -77,8 +77,7 @@ fn a_failed_handler_leaves_nothing_and_the_redelivery_is_processed() {
     assert_eq!(daemon.stripe(&body), refused(500, "handler_failed"));
     assert_eq!(daemon.count(ROWS), 0);
     assert_eq!(daemon.count("SELECT count(*) FROM invoices"), 0);
-    let log = daemon.log_with(&["the books are broken"]);
-    assert!(log.contains("the books are broken"), "{log}");
+    assert!(daemon.says("the books are broken"), "{}", daemon.log());
     daemon.sql().execute_batch(MEND).unwrap();
     assert_eq!(daemon.stripe(&body), ok(PROCESSED));
     assert_eq!(daemon.count(ENTRIES), 1);
@@ -386,8 +385,8 @@ fn secrets_and_bodies_do_not_reach_the_log() {
     let wrong = stripe_signature(&body, now_s(), "whsec_of_somebody_else");
     daemon.client().post("/webhooks/stripe", &[&wrong], &body);
     daemon.client().post("/webhooks/stripe", &[], &body);
-    let log = daemon.log_with(&["signature_mismatch", "signature_missing"]);
-    assert!(log.contains("signature_mismatch") && log.contains("signature_missing"), "{log}");
+    assert!(daemon.says("signature_mismatch") && daemon.says("signature_missing"), "{}", daemon.log());
+    let log = daemon.log();
     let signature = wrong.rsplit("v1=").next().unwrap();
     for secret in ["cus_canary", STRIPE_SECRET, signature] {
         assert!(!log.contains(secret), "{secret} stands in the log: {log}");

@@ -1,4 +1,4 @@
-//! What one batch does with copies of one event when the first copy's work fails.
+//! What one transaction does with copies of one event, or with the events of one delivery, when work fails.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers, VerifiedEvent};
+use inboxd::receive::{self, Disposition, Endpoint, Outcome};
+use inboxd::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
 use inboxd::writer::{Settings, WriteError, Writer};
 use rusqlite::Transaction;
 use tempfile::TempDir;
@@ -56,7 +56,10 @@ fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
     let (name, value) = signature.split_once(": ").unwrap();
     let headers = Headers::from_iter([(name, value)]);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-    endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap()
+    match endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap() {
+        Verified::Events(mut events) => events.pop().unwrap(),
+        Verified::Handshake(reply) => panic!("{reply:?}"),
+    }
 }
 
 /// Queues copies of one event so that they share a batch, and returns their outcomes in order.
@@ -93,6 +96,68 @@ fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, Writ
     (results.into_iter().map(|(_, result)| result).collect(), dir)
 }
 
+const LINE_CONFIG: &str = r#"
+data_dir = "data"
+[endpoint.line]
+provider = "line"
+secrets = ["file:line.secret"]
+"#;
+
+/// A LINE delivery of these elements at a fixed signature, for an endpoint whose work fails `failures` times.
+fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome, WriteError>>, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("inboxd.toml"), LINE_CONFIG).unwrap();
+    support::write_secret(dir.path(), "line.secret", "a secret of the line tests");
+    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let endpoint = Arc::new(Endpoint {
+        config: config.endpoints.into_iter().next().unwrap(),
+        handlers: vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+    });
+    let path = dir.path().join("inboxd.db");
+    let conn = db::open_writer(&path).unwrap();
+    conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
+    let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
+    let thread = thread::spawn(|| writer.run());
+    let (answer, answers) = mpsc::channel();
+    let mut results = Vec::new();
+    for elements in deliveries {
+        let events = line_events(&endpoint, elements);
+        let events = receive::dispositions(&endpoint, events).unwrap();
+        let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
+        handle.submit(
+            move |tx| receive::store_all(tx, &endpoint, &events, 1_000_000_000),
+            move |result| answer.send(result.map(|receipt| receipt.outcome)).unwrap(),
+        );
+        results.push(answers.recv().unwrap());
+    }
+    drop(handle);
+    thread.join().unwrap().unwrap();
+    (results, dir)
+}
+
+fn line_events(endpoint: &Endpoint, elements: &[&str]) -> Vec<VerifiedEvent> {
+    let elements: Vec<_> =
+        elements.iter().map(|id| format!(r#"{{"type":"thing.happened","webhookEventId":"{id}"}}"#)).collect();
+    let body = format!(r#"{{"destination":"U1","events":[{}]}}"#, elements.join(","));
+    let unsigned = Unsigned {
+        method: "POST",
+        url: "",
+        content_type: "application/json",
+        event_id: "",
+        event_type: None,
+        signed_at_s: 0,
+        body: body.as_bytes(),
+    };
+    let secret = &endpoint.config.secrets[0];
+    let headers = sign(endpoint.config.verifier.scheme(), secret, &unsigned).unwrap();
+    let headers: Headers = headers.into_iter().collect();
+    let delivery = Delivery { method: "POST", url: "", headers: &headers, body: body.into_bytes() };
+    match endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap() {
+        Verified::Events(events) => events,
+        Verified::Handshake(reply) => panic!("{reply:?}"),
+    }
+}
+
 fn count(dir: &TempDir, sql: &str) -> i64 {
     support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
 }
@@ -113,4 +178,71 @@ fn when_every_copy_fails_nothing_is_stored() {
     assert!(results.iter().all(|result| matches!(result, Err(WriteError::Job(_)))), "{results:?}");
     assert_eq!(count(&dir, "SELECT count(*) FROM effect"), 0);
     assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox"), 0);
+}
+
+#[test]
+fn the_events_of_a_delivery_are_stored_together_or_not_at_all() {
+    let (results, dir) = deliver_batch(1, &[&["a", "b"], &["a", "b"]]);
+    assert!(matches!(results[0], Err(WriteError::Job(_))), "{results:?}");
+    assert_eq!(results[1].as_ref().unwrap(), &Outcome::Processed);
+    assert_eq!(count(&dir, "SELECT count(*) FROM effect"), 2);
+    assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), 2);
+}
+
+#[test]
+fn one_new_event_among_known_ones_makes_a_delivery_processed() {
+    let (results, dir) = deliver_batch(0, &[&["a", "a"], &["a"], &["a", "b"], &["b", "a"]]);
+    let outcomes: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+    use Outcome::{Duplicate, Processed};
+    assert_eq!(outcomes, [Processed, Duplicate, Processed, Duplicate]);
+    assert_eq!(count(&dir, "SELECT count(*) FROM effect"), 2);
+}
+
+#[test]
+fn of_several_outcomes_the_weightiest_is_told() {
+    use Outcome::{Duplicate, Ignored, Processed, Quarantined};
+    for (outcomes, told) in [
+        (vec![Duplicate, Ignored, Quarantined, Processed], Processed),
+        (vec![Ignored, Quarantined, Duplicate], Quarantined),
+        (vec![Duplicate, Ignored], Ignored),
+        (vec![Duplicate, Duplicate], Duplicate),
+        (vec![], Ignored),
+    ] {
+        assert_eq!(Outcome::of_batch(outcomes), told);
+    }
+}
+
+#[test]
+fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "data_dir = \"data\"\n[endpoint.cash]\nprovider = \"gocardless\"\nsecrets = [\"file:s\"]\naccount = \"OR1\"\n";
+    std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+    support::write_secret(dir.path(), "s", "a secret of the cash tests");
+    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let endpoint = Endpoint {
+        config: config.endpoints.into_iter().next().unwrap(),
+        handlers: vec![Arc::new(Fails { failures: 0, calls: AtomicUsize::new(0) })],
+    };
+    let decided = |accounts: &[&str]| {
+        let elements: Vec<_> = accounts
+            .iter()
+            .map(|account| {
+                format!(
+                    r#"{{"id":"EV{account}","resource_type":"thing","action":"happened","links":{{"organisation":"{account}"}}}}"#
+                )
+            })
+            .collect();
+        let body = format!(r#"{{"events":[{}]}}"#, elements.join(","));
+        let signature = support::hmac_hex(b"a secret of the cash tests", &[body.as_bytes()]);
+        let headers = Headers::from_iter([("Webhook-Signature", signature)]);
+        let delivery = Delivery { method: "POST", url: "", headers: &headers, body: body.into_bytes() };
+        let Verified::Events(events) = endpoint.config.verifier.verify(delivery, 0).unwrap() else {
+            panic!("no events");
+        };
+        let decided = receive::dispositions(&endpoint, events)?;
+        Some(decided.into_iter().map(|(_, what)| what).collect::<Vec<_>>())
+    };
+    use Disposition::{Handle, Ignore};
+    assert_eq!(decided(&["OR1", "OR2"]), Some(vec![Handle, Ignore]));
+    assert_eq!(decided(&["OR2", "OR3"]), None);
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use inboxd::verify::{
-    CustomScheme, Delivery, Headers, Preset, Rejection, Report, Scheme, Secret, Unsigned, VerifiedEvent,
-    Verifier, explain, explain_headers, presets, report, sign,
+    CustomScheme, Delivery, Headers, Preset, Rejection, Report, Scheme, Secret, Unsigned, Verified,
+    VerifiedEvent, Verifier, explain, explain_headers, presets, report, sign,
 };
 use serde_json::{Value, json};
 
@@ -45,7 +45,9 @@ fn verify(
 ) -> Result<VerifiedEvent, Rejection> {
     let delivery =
         Delivery { method: "POST", url: "https://hooks.example.com/in", headers, body: body.to_vec() };
-    verifier.verify(delivery, now_s * 1000 + 999)
+    let verified = verifier.verify(delivery, now_s * 1000 + 999)?;
+    let Verified::Events(mut events) = verified else { panic!("{verified:?}") };
+    Ok(events.pop().unwrap())
 }
 
 fn reason(verifier: &Verifier, lines: &[(&str, &str)], body: &[u8], now_s: i64) -> &'static str {
@@ -99,8 +101,10 @@ fn all_shapes() -> Vec<(Scheme, &'static str)> {
         signed = '{ts}:{id}:{body}'
         timestamp = 'pair:ts'
         event_id = 'header:X-Id'";
+    // every preset has its own tests in presets.rs
+    let presets = ["stripe", "github", "standardwebhooks", "svix"].map(|name| presets::find(name).unwrap());
     let presets =
-        presets::all().iter().map(|preset| (Scheme::named(preset.name).unwrap(), fitting_secret(preset)));
+        presets.into_iter().map(|preset| (Scheme::named(preset.name).unwrap(), fitting_secret(preset)));
     let customs = [
         (custom(numbered).unwrap(), "00112233445566778899aabbccddeeff"),
         (custom(pairs).unwrap(), "sixteen bytes or more"),
@@ -677,7 +681,8 @@ fn a_custom_scheme_that_cannot_work_is_refused_with_key_value_and_advice() {
         ("timestamp_unit = 'min'", "timestamp_unit|min|\"ms\""),
         ("encoding = 'HEX'", "encoding|HEX|\"hex\""),
         ("key = 'raw'", "key|raw|\"text\""),
-        ("algorithm = 'sha1'", "algorithm|sha1|not available in this version"),
+        ("algorithm = 'ed25519'", "algorithm|ed25519|\"sha256\" or \"sha1\""),
+        ("signed = '{params}{body}'", "signed|params|unknown"),
         ("algorithm = 'md5'", "algorithm|md5|\"sha256\""),
         ("pair = 'v1'", "pair|v1|list_separator"),
         ("pair = 'v1'\nlist_separator = ','\nprefix = 'x'", "prefix|pair"),
@@ -745,27 +750,6 @@ fn secrets_that_would_leave_the_door_open_are_refused() {
 // ---- signing and samples
 
 #[test]
-fn samples_signed_by_us_verify_as_what_they_say() {
-    for preset in presets::all() {
-        let scheme = Scheme::named(preset.name).unwrap();
-        let secret = fitting_secret(preset);
-        let verifier = verifier_of(scheme, &[secret]);
-        for event_type in ["invoice.paid", "issues.opened", "ping", "push", "a"] {
-            let (one, two) = (preset.sample_id("seed-1"), preset.sample_id("seed-2"));
-            assert_ne!(one, two);
-            let body = preset.sample(event_type, &one, "s1", NOW_S);
-            let headers = signed(verifier.scheme(), secret, &one, Some(event_type), body.as_bytes());
-            let event = verify(&verifier, &headers, body.as_bytes(), NOW_S).unwrap();
-            assert_eq!(
-                (event.event_id(), event.event_type(), event.defect()),
-                (one.as_str(), Some(event_type), None)
-            );
-            assert!(event.object_id().is_some() && !event.is_test_send(), "{} {event_type}", preset.name);
-        }
-    }
-}
-
-#[test]
 fn a_sample_invoice_has_the_money_of_its_state() {
     let stripe = presets::find("stripe").unwrap();
     for (event_type, status, paid) in [
@@ -826,9 +810,13 @@ fn a_report_is_one_line_of_json_in_the_documented_shape() {
     };
     assert_eq!(
         json(STRIPE_BODY.as_bytes(), NOW_S),
-        r#"{"ok":true,"event_id":"evt_1","event_type":"invoice.paid"}"#
+        r#"{"ok":true,"event_id":"evt_1","event_type":"invoice.paid","secret":"env:SECRET","signed":{"header":"Stripe-Signature","algorithm":"HMAC-SHA256","bytes":196,"first":"1700000000.{\\n  \\\"","last":"id\\\": \\\"in_1\\\"}}\\n}\\n"}}"#
     );
     let refused: Value = serde_json::from_str(&json(b"{}", NOW_S)).unwrap();
+    assert_eq!(
+        (&refused["signed"]["bytes"], &refused["signed"]["last"]),
+        (&json!(13), &json!("1700000000.{}"))
+    );
     assert_eq!((&refused["ok"], &refused["reason"]), (&json!(false), &json!("signature_mismatch")));
     assert!(refused["hint"].as_str().is_some_and(|hint| !hint.is_empty()));
 
@@ -851,7 +839,7 @@ fn a_report_judges_the_signature_so_a_missing_unsigned_id_is_a_hint() {
     let lines =
         [("X-Hub-Signature-256", good.first("X-Hub-Signature-256").unwrap()), ("X-GitHub-Event", "ping")];
     let report = told("github", "k", &lines, body, NOW_S);
-    let Report::Genuine { event_id, event_type, hint } = report else { panic!("{report:?}") };
+    let Report::Genuine { event_id, event_type, hint, .. } = report else { panic!("{report:?}") };
     assert_eq!((event_id, event_type.as_deref()), (None, Some("ping")));
     assert!(hint.unwrap().contains("X-GitHub-Delivery"));
 }
@@ -865,7 +853,7 @@ fn hints_name_the_cause_and_nothing_secret() {
     let hint = |signed_body: &[u8], signing_secret: &str, body: &[u8], secret: &str| {
         let value = stripe_signature(signed_body, signing_secret);
         match told("stripe", secret, &[("Stripe-Signature", &value)], body, NOW_S) {
-            Report::Refused { rejection: Rejection::SignatureMismatch, hint } => {
+            Report::Refused { rejection: Rejection::SignatureMismatch, hint, .. } => {
                 assert!(
                     !hint.contains(secret.trim()) && !hint.contains(&value[20..40]) && !hint.contains("in_1"),
                     "{hint}"

@@ -15,7 +15,7 @@ use inboxd::config::{Config, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers};
+use inboxd::verify::{Delivery, Headers, Verified};
 use inboxd::worker::{Settings, Step, Worker};
 use inboxd::writer::{self, Writer, WriterHandle};
 use rusqlite::Transaction;
@@ -113,7 +113,11 @@ impl Process {
         let (name, value) = signature.split_once(": ").unwrap();
         let headers = Headers::from_iter([(name, value)]);
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-        let event = self.endpoint.config.verifier.verify(delivery, now_ms).unwrap();
+        let Verified::Events(mut events) = self.endpoint.config.verifier.verify(delivery, now_ms).unwrap()
+        else {
+            panic!("a handshake");
+        };
+        let event = events.remove(0);
         let endpoint = Arc::clone(&self.endpoint);
         let disposition = receive::disposition(&endpoint, &event);
         self.writer

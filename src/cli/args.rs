@@ -56,6 +56,9 @@ pub(crate) enum Verb {
     /// Try out how people are told
     #[command(subcommand)]
     Alert(AlertVerb),
+    /// Look at the providers that can be named in the configuration
+    #[command(subcommand)]
+    Providers(ProvidersVerb),
     /// Run a read-only SQL query on the database
     Query(QueryArgs),
     /// Print shell completions
@@ -80,7 +83,7 @@ pub(crate) struct CheckArgs {
 pub(crate) struct InitArgs {
     /// Where to write it [default: --config, else inboxd.toml]
     pub(crate) path: Option<PathBuf>,
-    /// Who sends: a preset's name, or custom
+    /// Who sends: a name from `inboxd providers list`, or custom
     #[arg(long, default_value = "stripe")]
     pub(crate) provider: String,
     /// The endpoint's name [default: billing for stripe, else the provider's name]
@@ -109,7 +112,7 @@ pub(crate) struct SendArgs {
     /// How many at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) concurrency: u16,
-    /// The event's id [default: a new one]
+    /// The event's id [default: a new one]; where the provider has none, deliveries with one id are equal
     #[arg(long)]
     pub(crate) id: Option<String>,
     /// The body to send, as it is
@@ -154,7 +157,7 @@ fn parse_types(text: &str) -> Result<EventTypes, String> {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).required(true).multiple(true)))]
 pub(crate) struct VerifyArgs {
-    /// The preset, e.g. stripe
+    /// Whose delivery it is: a name from `inboxd providers list`
     #[arg(long)]
     pub(crate) provider: String,
     /// A variable that holds a secret, verbatim; may be repeated
@@ -315,6 +318,33 @@ pub(crate) struct PurgeArgs {
 pub(crate) enum AlertVerb {
     /// Send a test message the way [alert] says
     Test,
+}
+
+/// `providers …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersVerb {
+    /// List every provider with what is special about it
+    List(ProvidersListArgs),
+    /// Show one provider: what to click, which header arrives, how it retries, what to configure
+    Show(ProviderArgs),
+}
+
+/// `providers list`
+#[derive(Debug, Args)]
+pub(crate) struct ProvidersListArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `providers show`
+#[derive(Debug, Args)]
+pub(crate) struct ProviderArgs {
+    /// The provider's name, e.g. shopify
+    pub(crate) name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `query`

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use inboxd::config::{
-    DEFAULT_FILES, closest, development_secret, preset_exists, preset_names, preset_never_retries,
+    DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names,
+    preset_never_retries,
 };
+use inboxd::verify::presets::{self, Preset};
 
 use super::args::InitArgs;
 use super::{Context, Exit, Failure, say};
@@ -14,7 +16,7 @@ use super::{Context, Exit, Failure, say};
 /// Exit 0, or 5 where the file exists and `--force` is not given.
 pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
     let path = path(args, context)?;
-    let provider = args.provider.as_str();
+    let provider = presets::find(&args.provider).map_or(args.provider.as_str(), |preset| preset.name);
     if !preset_exists(provider) && provider != "custom" {
         return Err(unknown_provider(provider));
     }
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
         endpoint,
         // the development instance's, unless it is to stand beside another
         path: format!("/webhooks/{}", args.endpoint.as_deref().unwrap_or(provider)),
-        variable: format!("{}_WEBHOOK_SECRET", provider.to_uppercase().replace('-', "_")),
+        variable: secret_variable(provider),
         kept: kept_secret(&path, provider),
     };
     write(&path, &draft.text(&path), args.force)?;
@@ -83,38 +85,78 @@ impl Draft<'_> {
             None => format!("env:{variable}"),
         };
         let data_dir = if path.starts_with("/etc") { "/var/lib/inboxd" } else { "./inboxd-data" };
-        let handlers = if *provider == "stripe" {
-            "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
-        } else if preset_never_retries(provider) {
-            "# no handlers: events are stored and marked as ignored\n"
-        } else {
-            "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+        let preset = presets::find(provider);
+        let public_url = match preset.is_some_and(signs_url) {
+            true => {
+                "\npublic_url = \"https://hooks.example.com\"   # as the provider knows it: the URL is signed\n"
+            }
+            false => "",
         };
         let scheme = match *provider {
             "custom" => format!("\n[endpoint.{endpoint}.scheme]\n{CUSTOM_SCHEME}"),
             _ => String::new(),
         };
+        let table = endpoint_table(provider, endpoint, url_path, &secret, preset);
         format!(
             "# inboxd. `inboxd check` says what is wrong, `inboxd check --print` shows every default.
 # Relative paths are relative to this file.
 
 data_dir = \"{data_dir}\"
-
+{public_url}
 [listen]
 webhooks = \"127.0.0.1:8787\"          # put a TLS proxy in front of it
 admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
-[endpoint.{endpoint}]
+{table}{scheme}"
+        )
+    }
+}
+
+/// The variable that is proposed for a provider's secret.
+pub(crate) fn secret_variable(provider: &str) -> String {
+    format!("{}_WEBHOOK_SECRET", provider.to_uppercase().replace('-', "_"))
+}
+
+fn signs_url(preset: &Preset) -> bool {
+    preset.recipe.signed.contains("{url}")
+}
+
+/// `[endpoint.NAME]` to start from; also shown by `providers show`.
+pub(crate) fn endpoint_table(
+    provider: &str,
+    endpoint: &str,
+    path: &str,
+    secret: &str,
+    preset: Option<&Preset>,
+) -> String {
+    let handlers = if provider == "stripe" {
+        "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
+    } else if preset_never_retries(provider) {
+        "# no handlers: events are stored and marked as ignored\n"
+    } else {
+        "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+    };
+    let tolerance = match preset {
+        Some(preset) if preset.recipe.timestamp.is_empty() => String::new(),
+        preset => {
+            let seconds = preset.map_or(Preset::PLAIN.tolerance_s, |preset| preset.tolerance_s);
+            let text = format!("\"{}\"", duration_text(std::time::Duration::from_secs(seconds.into())));
+            format!("tolerance = {text:<22}   # how far the signed time may be from now\n")
+        }
+    };
+    let livemode = match preset {
+        Some(preset) if preset.recipe.livemode.is_empty() => "",
+        _ => "# livemode = true                    # refuse events of the other mode\n",
+    };
+    format!(
+        "[endpoint.{endpoint}]
 provider  = \"{provider}\"
-path      = \"{url_path}\"
+path      = \"{path}\"
 # No secret stands in this file: \"env:VAR\", \"file:PATH\" (mode 0600) or \"credential:NAME\" (systemd).
 # List the old and the new one while rotating.
 secrets   = [\"{secret}\"]
-{handlers}tolerance = \"5m\"                     # how old a signed delivery may be
-# livemode = true                    # refuse events of the other mode
-{scheme}"
-        )
-    }
+{handlers}{tolerance}{livemode}"
+    )
 }
 
 const CUSTOM_SCHEME: &str = r#"signature_header = "X-Signature"
@@ -168,8 +210,12 @@ fn say_what_is_next(path: &Path, draft: &Draft<'_>) {
             kept.display()
         )),
         None => say(&format!(
-            "  export {}=…    # the signing secret that {} shows you",
-            draft.variable, draft.provider
+            "  export {}=…    # {}",
+            draft.variable,
+            presets::find(draft.provider).map_or_else(
+                || "the signing secret that the sender shows you".to_owned(),
+                |preset| format!("{}: {}", preset.title, preset.secret)
+            )
         )),
     }
     say(&format!("  {inboxd} check"));

@@ -7,13 +7,17 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use inboxd::config::DEFAULT_FILES;
 
+use inboxd::verify::presets;
+
 use super::args::Cli;
+use super::providers::facts;
 use super::{Exit, Failure, put};
 
 /// Exit 0.
 pub(crate) fn run() -> Result<(), Failure> {
     let mut page = Vec::new();
     render(&mut page).map_err(Failure::of_stdout)?;
+    page.extend_from_slice(providers()?.render().as_bytes());
     put(&String::from_utf8_lossy(&page))
 }
 
@@ -64,6 +68,21 @@ fn push_verb(roff: &mut Roff, verb: &Command) {
 
 fn sentence(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
+}
+
+/// What `providers show` says, for all of them.
+fn providers() -> Result<Roff, Failure> {
+    let mut roff = Roff::new();
+    roff.control("SH", ["PROVIDERS"]);
+    for preset in presets::all() {
+        roff.control("TP", []);
+        roff.text([bold(preset.name), roman(format!(" ({})", preset.title))]);
+        for (what, said) in facts(preset)? {
+            roff.text([bold(format!("{what}: ")), roman(said)]);
+            roff.control("br", []);
+        }
+    }
+    Ok(roff)
 }
 
 fn exit_status() -> Roff {

@@ -26,6 +26,7 @@ mod retry;
 mod reviews;
 mod purge;
 mod alert;
+mod providers;
 mod query;
 mod store;
 mod completions;
@@ -68,6 +69,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Resolve(args) => reviews::resolve(&args, &context),
         Verb::Purge(args) => purge::run(&args, &context),
         Verb::Alert(verb) => alert::run(&verb, &context),
+        Verb::Providers(verb) => providers::run(&verb),
         Verb::Query(args) => query::run(&args, &context),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man => man::run(),

@@ -15,7 +15,7 @@ use inboxd::config::{
 };
 use inboxd::printable::printable;
 use inboxd::verify::presets::{self, Preset};
-use inboxd::verify::{Scheme, Secret, Unsigned, sign};
+use inboxd::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use serde_json::Value;
 use ureq::http::HeaderValue;
 
@@ -42,7 +42,10 @@ const SIGNATURE_REFUSALS: [u16; 4] = [400, 401, 403, 498];
 
 /// Where the deliveries go and with what they are signed.
 struct Target {
+    preset: &'static Preset,
     url: String,
+    /// As the provider knows it, for those that sign it.
+    public_url: String,
     scheme: Scheme,
     secret: Secret,
     tolerance: Duration,
@@ -60,6 +63,14 @@ struct Scope {
 struct Message {
     event_type: String,
     event_id: String,
+    content_type: &'static str,
+    body: Arc<[u8]>,
+}
+
+/// A message as it goes out: for some providers the signature and its time are in the body or the URL.
+struct Signed {
+    url: String,
+    headers: Vec<(String, String)>,
     body: Arc<[u8]>,
 }
 
@@ -100,7 +111,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
                 while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let message = &messages[*index as usize];
                     let answer = deliver(&agent, args, &target, message);
-                    tally.lock().unwrap_or_else(|e| e.into_inner()).take(args, message, answer);
+                    tally.lock().unwrap_or_else(|e| e.into_inner()).take(args, preset, message, answer);
                 }
             });
         }
@@ -123,8 +134,15 @@ fn preset(provider: &str) -> Result<&'static Preset, Failure> {
     })
 }
 
-fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target, Failure> {
+fn target(args: &SendArgs, preset: &'static Preset, context: &Context) -> Result<Target, Failure> {
     let scheme = Scheme::named(preset.name).map_err(usage)?;
+    if !scheme.can_sign() {
+        return Err(usage(format!(
+            "{} signs with a private key that only it has, so no test delivery can be made here; \
+             use the provider's own test button, or `inboxd verify` on a captured delivery",
+            preset.title
+        )));
+    }
     let Some(url) = &args.to else {
         return configured_target(args, preset, scheme, context);
     };
@@ -137,12 +155,13 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
         (None, None) => return Err(usage("--to needs --secret-env or --secret-file")),
     };
     let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    Ok(Target { url: url.clone(), scheme, secret, tolerance, scope: Scope::default() })
+    let public_url = url.clone();
+    Ok(Target { preset, url: url.clone(), public_url, scheme, secret, tolerance, scope: Scope::default() })
 }
 
 fn configured_target(
     args: &SendArgs,
-    preset: &Preset,
+    preset: &'static Preset,
     scheme: Scheme,
     context: &Context,
 ) -> Result<Target, Failure> {
@@ -168,8 +187,13 @@ fn configured_target(
     let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let url = format!("http://{host}:{}{}", address.port(), endpoint.path);
+    let public_url =
+        config.public_url.as_ref().map_or_else(|| url.clone(), |base| format!("{base}{}", endpoint.path));
     Ok(Target {
-        url: format!("http://{host}:{}{}", address.port(), endpoint.path),
+        preset,
+        url,
+        public_url,
         scheme,
         secret,
         tolerance: endpoint.tolerance,
@@ -208,11 +232,14 @@ fn messages(args: &SendArgs, preset: &Preset, scope: &Scope) -> Result<Vec<Messa
         let (event_id, body) = match &file {
             Some(bytes) => from_file(args, preset, event_id, bytes)?,
             None => {
-                let sample = preset.sample(event_type, &event_id, &seed, clock::now_ms() / 1000);
+                // without ids of the provider's, --id makes bodies that differ, and equal ones that are equal
+                let seed = if preset.has_ids() || args.id.is_none() { &seed } else { &event_id };
+                let sample = preset.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
                 (event_id, Arc::from(adopt(sample, preset, scope).into_bytes()))
             }
         };
-        Ok(Message { event_type: event_type.clone(), event_id, body })
+        let content_type = if file.is_some() { "application/json" } else { preset.sample_content_type() };
+        Ok(Message { event_type: event_type.clone(), event_id, content_type, body })
     };
     args.event_types.0.iter().enumerate().map(message).collect()
 }
@@ -224,17 +251,17 @@ fn from_file(
     event_id: String,
     bytes: &Arc<[u8]>,
 ) -> Result<(String, Arc<[u8]>), Failure> {
-    if !preset.has_id_in_body() {
+    let Some(pointer) = preset.id_in_body() else {
         return Ok((event_id, Arc::clone(bytes)));
-    }
+    };
     match (serde_json::from_slice::<Value>(bytes), &args.id) {
-        (Ok(mut json @ Value::Object(_)), Some(_)) => {
-            json["id"] = Value::String(event_id.clone());
+        (Ok(mut json @ (Value::Object(_) | Value::Array(_))), Some(_)) => {
+            preset.put_id(&mut json, &event_id);
             Ok((event_id, Arc::from(json.to_string().into_bytes())))
         }
         (_, Some(_)) => Err(usage("--file is no JSON object: --id cannot be put in")),
         (Ok(json), None) => {
-            let id = json.get("id").and_then(Value::as_str).unwrap_or("(without an id)");
+            let id = json.pointer(&pointer).and_then(Value::as_str).unwrap_or("(without an id)");
             Ok((id.to_owned(), Arc::clone(bytes)))
         }
         (Err(_), None) => Ok(("(not JSON)".to_owned(), Arc::clone(bytes))),
@@ -243,6 +270,9 @@ fn from_file(
 
 /// A sample that the endpoint's `livemode` and `account` let through, where the provider says such things.
 fn adopt(sample: String, preset: &Preset, scope: &Scope) -> String {
+    if scope.livemode.is_none() && scope.account.is_none() {
+        return sample;
+    }
     let Ok(mut json) = serde_json::from_str::<Value>(&sample) else { return sample };
     if let Some(livemode) = scope.livemode {
         put_at(&mut json, preset.recipe.livemode, &Value::Bool(livemode));
@@ -270,7 +300,7 @@ fn put_at(json: &mut Value, sources: &[&str], value: &Value) {
 
 /// What cannot be sent at all is told before anything is.
 fn check(args: &SendArgs, target: &Target, message: &Message) -> Result<(), Failure> {
-    for (name, value) in headers(args, target, message).map_err(usage)? {
+    for (name, value) in signed(args, target, message).map_err(usage)?.headers {
         if HeaderValue::from_str(&value).is_err() {
             return Err(usage(format!("the header {name} cannot have this value: {value}")));
         }
@@ -299,24 +329,36 @@ fn order(args: &SendArgs, messages: usize) -> Result<Vec<u32>, Failure> {
     Ok(order)
 }
 
-fn headers(args: &SendArgs, target: &Target, message: &Message) -> Result<Vec<(String, String)>, String> {
+fn signed(args: &SendArgs, target: &Target, message: &Message) -> Result<Signed, String> {
+    let Target { scheme, secret, .. } = target;
     let skew_s = args.skew.map_or(0, |skew| skew.as_secs());
+    let signed_at_s = (clock::now_ms() / 1000).saturating_add(skew_s);
+    // a signature in the body is spoiled by another key, one in a header afterwards
+    let is_in_body = scheme.signature_in_body();
+    let wrong = Secret::new(secret.label(), [secret.expose(), b"?"].concat());
+    let signing = if args.bad_signature && is_in_body { &wrong } else { secret };
+    let body = with_time_and_signature(scheme, signing, message.body.to_vec(), signed_at_s)?;
+    let (mut url, mut public_url) = (target.url.clone(), target.public_url.clone());
+    if scheme.signs_form_fields() && message.content_type == "application/json" {
+        (url, public_url) = (with_body_hash(&url, &body), with_body_hash(&public_url, &body));
+    }
     let unsigned = Unsigned {
         method: "POST",
-        url: &target.url,
-        content_type: "application/json",
+        url: &public_url,
+        content_type: message.content_type,
         event_id: &message.event_id,
         event_type: Some(&message.event_type),
-        signed_at_s: (clock::now_ms() / 1000).saturating_add(skew_s),
-        body: &message.body,
+        signed_at_s,
+        body: &body,
     };
-    let mut headers = sign(&target.scheme, &target.secret, &unsigned)?;
+    let mut headers = sign(scheme, secret, &unsigned)?;
     if args.bad_signature
+        && !is_in_body
         && let Some((_, signature)) = headers.last_mut()
     {
         spoil(signature);
     }
-    Ok(headers)
+    Ok(Signed { url, headers, body: Arc::from(body) })
 }
 
 fn deliver(
@@ -325,23 +367,34 @@ fn deliver(
     target: &Target,
     message: &Message,
 ) -> Result<Answer, String> {
-    let mut request = agent.post(&target.url).content_type("application/json");
-    for (name, value) in headers(args, target, message)? {
+    let Signed { url, headers, body } = signed(args, target, message)?;
+    let mut request = agent.post(&url).content_type(message.content_type);
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in headers.chain(target.preset.sample_headers().iter().copied()) {
         request = request.header(name, value);
     }
     let start = Instant::now();
-    let mut response = request.send(&message.body[..]).map_err(|error| error.to_string())?;
-    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
-    let body = printable(body.trim()).into_owned();
-    Ok(Answer { status: response.status().as_u16(), body, took: start.elapsed() })
+    let mut response = request.send(&body[..]).map_err(|error| error.to_string())?;
+    let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
+    // some providers want a body that does not say it
+    let outcome = response.headers().get("inboxd-outcome").and_then(|value| value.to_str().ok());
+    let text = outcome.map_or_else(|| text.trim().to_owned(), |word| format!("({word})"));
+    Ok(Answer {
+        status: response.status().as_u16(),
+        body: printable(&text).into_owned(),
+        took: start.elapsed(),
+    })
 }
 
 /// Swaps the last digit that differs: the signature stays well-formed.
 fn spoil(signature: &mut String) {
     let position = signature.rfind(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c));
-    if let Some(at) = position {
-        let other = if &signature[at..=at] == "0" { "1" } else { "0" };
-        signature.replace_range(at..=at, other);
+    match position {
+        Some(at) => {
+            let other = if &signature[at..=at] == "0" { "1" } else { "0" };
+            signature.replace_range(at..=at, other);
+        }
+        None => signature.push('0'),
     }
 }
 
@@ -394,8 +447,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn take(&mut self, args: &SendArgs, message: &Message, answer: Result<Answer, String>) {
-        let (event_type, event_id) = (&message.event_type, printable(&message.event_id));
+    fn take(&mut self, args: &SendArgs, preset: &Preset, message: &Message, answer: Result<Answer, String>) {
+        // where the provider has no ids the daemon makes the key, and this one is only in the body
+        let event_id = if preset.has_ids() { message.event_id.as_str() } else { "-" };
+        let (event_type, event_id) = (&message.event_type, printable(event_id));
         let answer = match answer {
             Ok(answer) => answer,
             Err(reason) => {

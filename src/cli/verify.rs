@@ -10,7 +10,7 @@ use super::args::VerifyArgs;
 use super::send::BODY_BYTES_MAX;
 use super::{Exit, Failure, put, read_bounded, secret_of};
 
-/// Prints one line of JSON. Exit 0 when the signature holds, 7 when it does not.
+/// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let scheme = Scheme::named(&args.provider).map_err(|_| no_preset(&args.provider))?;

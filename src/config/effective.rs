@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch,
-    Order, Sign, duration_text,
+    Order, Replay, Sign, duration_text,
 };
 use crate::printable::is_unprintable;
 use crate::verify::{Recipe, Secret};
@@ -144,6 +144,11 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         OnRedelivery::Requeue => "requeue",
         OnRedelivery::Count => "count",
     };
+    let replay = match endpoint.replay {
+        Replay::Flag => "flag",
+        Replay::Refuse => "refuse",
+        Replay::Allow => "allow",
+    };
     Table::new(format!("endpoint.{}", endpoint.name))
         .with("provider", text(&endpoint.provider))
         .with("path", text(&endpoint.path))
@@ -157,6 +162,7 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         .with("account", optional(endpoint.account.as_ref()))
         .with("on_scope_mismatch", text(on_scope_mismatch))
         .with("on_redelivery", text(on_redelivery))
+        .with("replay", text(replay))
         .with("body_bytes_max", whole(endpoint.body_bytes_max))
 }
 

@@ -1,8 +1,9 @@
 //! Explaining: what a person should look at when a delivery does not verify.
 //!
 //! The hints name headers, lengths, seconds and likely causes. They never contain a secret, a
-//! signature, or any byte of a body. Trying out what *would* have matched costs many MACs, so that
-//! part is for the command line; the daemon uses [`explain_headers`].
+//! signature, or any byte of a body. A [`Report`], which is for the terminal of whoever holds the body,
+//! also shows the first and last bytes of the signed string. Trying out what *would* have matched costs
+//! many MACs, so that part is for the command line; the daemon uses [`explain_headers`].
 
 use std::time::Duration;
 
@@ -10,34 +11,81 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::IgnoredAny;
+use sha2::{Digest as _, Sha256};
 
 use super::identity::{self, EventId};
 use super::scheme::{Flaw, Presented, Scheme, Timestamp};
 use super::secret::{KeyForm, Keyed};
-use super::{Delivery, Headers, Rejection, Secret, Verifier, age_ms, presets, skew_s};
+use super::{Delivery, Headers, Key, Rejection, Secret, Verifier, age_ms, handshake, presets, skew_s};
 
 /// Bodies above this are not re-serialised in search of a match.
 const REWRITTEN_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// How many bytes of the signed string are shown at each end.
+const SIGNED_BYTES_SHOWN: usize = 16;
 
 /// The answer of `inboxd verify`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The signature holds.
     Genuine {
-        /// The provider's id; `None` where the body's hash would be the key, or a header is missing.
+        /// The provider's id; `None` where the body's hash would be the key, a header is missing, or the
+        /// body is not exactly one event.
         event_id: Option<String>,
         /// The type, where it is known.
         event_type: Option<String>,
-        /// What the daemon would object to all the same.
+        /// Of each event of a batch, id and type; `None` where the body is one event.
+        events: Option<Vec<(Option<String>, Option<String>)>>,
+        /// The label of the secret that matched.
+        secret: String,
+        /// What was read and signed.
+        signed: Option<Signed>,
+        /// What the daemon would object to all the same, or do instead of storing.
         hint: Option<String>,
     },
     /// It does not.
     Refused {
         /// Why.
         rejection: Rejection,
+        /// What was read and should have been signed, where the headers say enough.
+        signed: Option<Signed>,
         /// What to look at.
         hint: String,
     },
+}
+
+/// What was read, and the string that the signature is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Signed {
+    /// The header the signature was read from, or `json:/pointer`.
+    pub header: String,
+    /// e.g. `HMAC-SHA256`
+    pub algorithm: &'static str,
+    /// The length of the signed string; 0 for a static token, which signs nothing.
+    pub bytes: usize,
+    /// Its first bytes, escaped.
+    pub first: String,
+    /// Its last bytes, escaped.
+    pub last: String,
+}
+
+impl Signed {
+    fn of(scheme: &Scheme, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Self {
+        let string: Vec<u8> = scheme.pieces(delivery, presented).flatten().copied().collect();
+        let end = string.len().min(SIGNED_BYTES_SHOWN);
+        let header = match &scheme.signature_field {
+            Some(pointer) => format!("json:{pointer}"),
+            None if scheme.header.numbered => format!("{}*", scheme.header.name),
+            None => super::scheme::rename(&scheme.header.name, scheme.family(delivery.headers)),
+        };
+        Self {
+            header,
+            algorithm: presented.algorithm.title(),
+            bytes: string.len(),
+            first: string[..end].escape_ascii().to_string(),
+            last: string[string.len() - end..].escape_ascii().to_string(),
+        }
+    }
 }
 
 impl Report {
@@ -46,14 +94,24 @@ impl Report {
         matches!(self, Self::Genuine { .. })
     }
 
-    /// One line of JSON: `{"ok":true,"event_id":…,"event_type":…}`, with a `hint` where there is one, or
-    /// `{"ok":false,"reason":…,"hint":…}`.
+    /// One line of JSON: `{"ok":true,"event_id":…,"event_type":…,"secret":…,"signed":{…}}`, with `events` for
+    /// a batch and a `hint` where there is one, or `{"ok":false,"reason":…,"hint":…,"signed":{…}}`.
     pub fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct One {
+            event_id: Option<String>,
+            event_type: Option<String>,
+        }
         #[derive(Serialize)]
         struct Genuine<'a> {
             ok: bool,
             event_id: Option<&'a str>,
             event_type: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            events: Option<Vec<One>>,
+            secret: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            signed: Option<&'a Signed>,
             #[serde(skip_serializing_if = "Option::is_none")]
             hint: Option<&'a str>,
         }
@@ -62,17 +120,34 @@ impl Report {
             ok: bool,
             reason: &'a str,
             hint: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            signed: Option<&'a Signed>,
         }
         match self {
-            Self::Genuine { event_id, event_type, hint } => serde_json::to_string(&Genuine {
-                ok: true,
-                event_id: event_id.as_deref(),
-                event_type: event_type.as_deref(),
-                hint: hint.as_deref(),
-            }),
-            Self::Refused { rejection, hint } => {
-                serde_json::to_string(&Refused { ok: false, reason: rejection.reason(), hint })
+            Self::Genuine { event_id, event_type, events, secret, signed, hint } => {
+                let events = events.as_ref().map(|events| {
+                    let one = |(id, kind): &'_ (Option<String>, Option<String>)| One {
+                        event_id: id.clone(),
+                        event_type: kind.clone(),
+                    };
+                    events.iter().map(one).collect()
+                });
+                serde_json::to_string(&Genuine {
+                    ok: true,
+                    event_id: event_id.as_deref(),
+                    event_type: event_type.as_deref(),
+                    events,
+                    secret,
+                    signed: signed.as_ref(),
+                    hint: hint.as_deref(),
+                })
             }
+            Self::Refused { rejection, signed, hint } => serde_json::to_string(&Refused {
+                ok: false,
+                reason: rejection.reason(),
+                hint,
+                signed: signed.as_ref(),
+            }),
         }
         .unwrap_or_else(|_| String::from(r#"{"ok":false}"#))
     }
@@ -89,28 +164,100 @@ pub fn report(
     now_s: i64,
 ) -> Report {
     let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
-    if let Err(rejection) = verifier.authenticate(delivery, now_s) {
-        let mut hints: Vec<_> = problems.iter().map(|problem| format!("The {problem}.")).collect();
-        hints.push(explain(&verifier, delivery, &rejection, now_s));
-        return Report::Refused { rejection, hint: hints.join(" ") };
+    let scheme = &verifier.scheme;
+    let presented = scheme.present(delivery).ok();
+    let signed = presented.map(|presented| Signed::of(scheme, delivery, &presented));
+    let authentic = match verifier.authenticate(delivery, now_s) {
+        Ok(authentic) => authentic,
+        Err(rejection) => {
+            let mut hints: Vec<_> = problems.iter().map(|problem| format!("The {problem}.")).collect();
+            if let Some(reply) = verifier.unsigned_handshake(delivery) {
+                hints.push(format!(
+                    "This is the provider's handshake, which nobody signs: the daemon answers {} and stores nothing.",
+                    reply.status
+                ));
+            }
+            hints.push(explain(&verifier, delivery, &rejection, now_s));
+            return Report::Refused { rejection, signed, hint: hints.join(" ") };
+        }
+    };
+    let key = verifier.keys.get(authentic.secret_index);
+    let secret = key.map_or(String::new(), |key| key.secret.label().to_owned());
+    let Found { events, mut hints } = found(&verifier, key, delivery, now_s);
+    if !scheme.body_signed() {
+        hints.push(String::from(
+            "This provider does not sign the body: whoever saw one delivery could have changed it.",
+        ));
+    }
+    let (event_id, event_type) = match events.as_slice() {
+        [(id, kind)] => (id.clone(), kind.clone()),
+        _ => (None, None),
+    };
+    Report::Genuine {
+        event_id,
+        event_type,
+        events: scheme.is_batch().then_some(events),
+        secret,
+        signed,
+        hint: (!hints.is_empty()).then(|| hints.join(" ")),
+    }
+}
+
+/// The events of a genuine delivery, as far as people are told.
+struct Found {
+    events: Vec<(Option<String>, Option<String>)>,
+    hints: Vec<String>,
+}
+
+fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s: i64) -> Found {
+    let scheme = &verifier.scheme;
+    let mut found = Found { events: Vec::new(), hints: Vec::new() };
+    let mut add = |body: &[u8], parsed: &identity::Parsed| {
+        let identity = identity::identify(scheme, delivery.headers, parsed);
+        let id = match identity.id {
+            EventId::Own(id) => Some(id),
+            EventId::Derived(facts) => {
+                let hash = Sha256::digest(body).into();
+                Some(scheme.sources.derived_key(facts, &hash, now_s.saturating_mul(1000)))
+            }
+            EventId::BodyHash => None,
+            EventId::HeaderMissing(name) => {
+                found.hints.push(format!(
+                    "The signature holds, but the daemon needs the id in {name}; {}.",
+                    received(delivery.headers)
+                ));
+                None
+            }
+        };
+        if let (Some(defect), true) = (identity.defect, found.hints.is_empty()) {
+            found
+                .hints
+                .push(format!("The signature holds, but the daemon would quarantine this event: {defect}."));
+        }
+        found.events.push((id, identity.event_type));
+    };
+    if let Some(Ok(batch)) = scheme.batch.as_ref().map(|list| identity::split(delivery.body, list)) {
+        for element in &batch.elements {
+            add(element.as_bytes(), &identity::parse_element(element, &batch.envelope));
+        }
+        if batch.elements.is_empty() {
+            found.hints.push(String::from(
+                "The delivery holds no event: the daemon answers 200 and stores nothing.",
+            ));
+        }
+        return found;
     }
     let parsed = verifier.parse(delivery);
-    let identity = identity::identify(&verifier.scheme, delivery.headers, &parsed);
-    let (event_id, missing) = match identity.id {
-        EventId::Own(id) => (Some(id), None),
-        EventId::BodyHash => (None, None),
-        EventId::HeaderMissing(name) => (
-            None,
-            Some(format!(
-                "The signature holds, but the daemon needs the id in {name}; {}.",
-                received(delivery.headers)
-            )),
-        ),
-    };
-    let defect = identity
-        .defect
-        .map(|defect| format!("The signature holds, but the daemon would quarantine this event: {defect}."));
-    Report::Genuine { event_id, event_type: identity.event_type, hint: missing.or(defect) }
+    if let Some(reply) = key.and_then(|key| handshake::signed(scheme, key, &parsed.json)) {
+        found.events.push((None, None));
+        let status = reply.status;
+        found.hints.push(format!(
+            "This is the provider's handshake: the daemon answers {status} as the provider wants it and stores nothing."
+        ));
+        return found;
+    }
+    add(delivery.body, &parsed);
+    found
 }
 
 /// What can be said from the headers alone, for the daemon's log; `None` where it takes the body.
@@ -165,9 +312,23 @@ fn explain_flaw(scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String
             scheme.header.element("")
         ),
         Flaw::NoneWellFormed => format!(
-            "{header} has a signature of the expected form, but it is not a whole HMAC-SHA256 in {}: it was cut off or re-encoded.",
+            "{header} has a signature of the expected form, but it is not a whole {} in {}: it was cut off or re-encoded.",
+            scheme.algorithm.title(),
             scheme.encoding_words()
         ),
+        Flaw::AlgorithmUnknown(name) => {
+            format!("{name} names an algorithm other than HMAC_SHA1 and HMAC_SHA256.")
+        }
+        Flaw::SignedHeadersOdd(name) => format!(
+            "{name} must list the time's header and itself, and every header it lists must be there exactly once; {}.",
+            received(delivery.headers)
+        ),
+        Flaw::BodyUncovered => String::from(
+            "The body is no form and its hash is not in the URL (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query.",
+        ),
+        Flaw::BodyHashDiffers => {
+            String::from("bodySHA256 in the URL is the hash of another body: it was changed on the way.")
+        }
         Flaw::TooMany => {
             format!("{header} holds more than 16 signatures; no provider sends so many.")
         }
@@ -192,9 +353,16 @@ fn explain_missing(scheme: &Scheme, headers: &Headers) -> String {
     let other = presets::all()
         .iter()
         .filter(|preset| {
-            preset.name != scheme.name() && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
+            preset.name != scheme.name()
+                && !preset.recipe.signature_header.is_empty()
+                && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
         })
         .find(|preset| headers.first(preset.recipe.signature_header).is_some());
+    if let Some(pointer) = &scheme.signature_field {
+        return format!(
+            "There is no signature in the body at {pointer}; the sender may use its older webhooks."
+        );
+    }
     let advice = match other {
         Some(preset) => format!("this looks like a delivery from {}", preset.title),
         None => String::from("a proxy or CDN may have dropped it, or the sender has no secret set"),
@@ -261,8 +429,8 @@ fn secret_that_would_match(
     let scheme = verifier.scheme();
     verifier.keys.iter().find_map(|key| {
         let found = key_variants(scheme, key.secret.expose()).into_iter().find(|(bytes, _)| {
-            Keyed::new(scheme.algorithm, bytes)
-                .is_ok_and(|keyed| presented.has(&scheme.tag(&keyed, delivery, presented)))
+            Keyed::new(presented.algorithm, bytes)
+                .is_ok_and(|keyed| presented.has(&scheme.judge(&keyed, delivery, presented)))
         });
         found.map(|(_, what)| format!("The secret {} {what}.", key.secret.label()))
     })
@@ -300,6 +468,11 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
         return None;
     }
     let url = delivery.url;
+    if url.is_empty() {
+        return Some(String::from(
+            "The signature covers the URL, and none is known: give the public URL exactly as the sender knows it.",
+        ));
+    }
     let other_scheme = match url.split_once("://") {
         Some(("http", rest)) => format!("https://{rest}"),
         Some((_, rest)) => format!("http://{rest}"),
@@ -311,6 +484,8 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
         (format!("{url}/"), "a slash at its end"),
         (url.trim_end_matches('/').to_owned(), "no slash at its end"),
         (path.to_owned(), "no query"),
+        (url.replacen(":443/", "/", 1).replacen(":80/", "/", 1), "no port"),
+        (with_port(url), "the port in it"),
     ]
     .into_iter()
     .find(|(url, _)| verifier.would_match(&Delivery { url, ..*delivery }))
@@ -319,6 +494,16 @@ fn url_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<
             "The signature would match a URL with {what}: give the public URL exactly as the sender knows it."
         )
     })
+}
+
+/// The default port written out, as some proxies show it and some senders sign it.
+fn with_port(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let port = if scheme == "http" { 80 } else { 443 };
+    format!("{scheme}://{host}:{port}{path}")
 }
 
 fn body_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {
@@ -533,15 +718,15 @@ impl Verifier {
 }
 
 impl Presented<'_> {
-    fn has(&self, tag: &super::secret::Tag) -> bool {
-        self.candidates.iter().any(|candidate| bool::from(tag.ct_eq(candidate)))
+    fn has(&self, judge: &super::secret::Judge<'_>) -> bool {
+        self.candidates.iter().any(|candidate| bool::from(judge.accepts(candidate)))
     }
 }
 
 impl Scheme {
     fn encoding_words(&self) -> &'static str {
         match self.encoding {
-            super::secret::Encoding::Hex => "64 lower-case hex digits",
+            super::secret::Encoding::Hex => "lower-case hex digits",
             super::secret::Encoding::Base64 => "padded standard base64",
         }
     }

@@ -5,14 +5,21 @@
 //! it: an unreadable body, an unusable id, and what decides routing and scope (type, account).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Headers;
+use super::canonical;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
+use super::secret::hex;
 
 /// Ids, types and the like are at most this long, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
+
+/// More events than any provider puts into one body.
+const BATCH_EVENTS_MAX: usize = 10_000;
 
 /// Test sends of dashboards carry constant ids that end like this (`evt_00000000000000`).
 /// What the keys of bodies without a usable id begin with.
@@ -25,6 +32,8 @@ const TEST_SEND_SUFFIX: &str = "00000000000000";
 pub(super) enum Source {
     Header(String),
     Json(String),
+    /// In the body around a list of events.
+    Batch(String),
 }
 
 impl Source {
@@ -32,6 +41,7 @@ impl Source {
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Self::Header(name.to_owned())),
             Some(("json", pointer)) if pointer.starts_with('/') => Ok(Self::Json(pointer.to_owned())),
+            Some(("batch", pointer)) if pointer.starts_with('/') => Ok(Self::Batch(pointer.to_owned())),
             _ => Err(rule(key, text, "write header:NAME or json:/pointer")),
         }
     }
@@ -39,14 +49,34 @@ impl Source {
     pub(super) fn header(&self) -> Option<&str> {
         match self {
             Self::Header(name) => Some(name),
-            Self::Json(_) => None,
+            Self::Json(_) | Self::Batch(_) => None,
         }
     }
 
     fn shown(&self) -> &str {
         match self {
             Self::Header(name) => name,
-            Self::Json(pointer) => pointer,
+            Self::Json(pointer) | Self::Batch(pointer) => pointer,
+        }
+    }
+}
+
+/// A piece of the key of an event whose provider gives it no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum KeyPiece {
+    Fact(Source),
+    /// The body's hash.
+    BodyHash,
+    /// Our time of receipt: every delivery is an event of its own.
+    Arrival,
+}
+
+impl KeyPiece {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "body-sha256" => Ok(Self::BodyHash),
+            "arrival" => Ok(Self::Arrival),
+            text => Source::parse("event_key", text).map(Self::Fact),
         }
     }
 }
@@ -55,6 +85,7 @@ impl Source {
 #[derive(Debug, Clone)]
 pub(super) struct Sources {
     pub(super) event_id: Vec<Source>,
+    event_key: Vec<KeyPiece>,
     pub(super) event_type: Vec<Source>,
     pub(super) event_action: Option<Source>,
     object_id: Vec<Source>,
@@ -62,6 +93,7 @@ pub(super) struct Sources {
     livemode: Vec<Source>,
     api_version: Vec<Source>,
     integer_ids: bool,
+    form_has_no_id: bool,
     kept_headers: Vec<String>,
 }
 
@@ -74,6 +106,7 @@ impl Sources {
             (!recipe.event_action.is_empty()).then(|| Source::parse("event_action", recipe.event_action));
         let mut sources = Self {
             event_id: list("event_id", recipe.event_id)?,
+            event_key: recipe.event_key.iter().map(|text| KeyPiece::parse(text)).collect::<Result<_, _>>()?,
             event_type: list("event_type", recipe.event_type)?,
             event_action: action.transpose()?,
             object_id: list("object_id", recipe.object_id)?,
@@ -81,6 +114,7 @@ impl Sources {
             livemode: list("livemode", recipe.livemode)?,
             api_version: list("api_version", recipe.api_version)?,
             integer_ids: recipe.integer_ids,
+            form_has_no_id: recipe.form_has_no_id,
             kept_headers: vec![String::from("content-type")],
         };
         let named: Vec<_> = [&sources.event_id, &sources.event_type, &sources.object_id]
@@ -113,41 +147,69 @@ impl Sources {
     }
 }
 
-/// A form that has the JSON in one field.
+/// How a form is read: the JSON in one field, or the fields themselves.
 #[derive(Debug, Clone)]
 pub(super) struct Form {
+    /// The field with the JSON; empty: there is none.
     pub(super) field: String,
+    /// A form without that field is an object of its fields.
+    pub(super) params: bool,
 }
 
 impl Form {
+    pub(super) fn build(recipe: &Recipe<'_>) -> Option<Self> {
+        let (field, params) = (recipe.form_field.to_owned(), recipe.form_params);
+        (params || !field.is_empty()).then_some(Self { field, params })
+    }
+
     /// The field's decoded text, where the body is a form that has it exactly once.
     pub(super) fn json<'a>(&self, headers: &Headers, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        if !is_form(headers) {
+        if self.field.is_empty() || !is_form(headers) {
             return None;
         }
-        let mut values = body
-            .split(|byte| *byte == b'&')
-            .map(|pair| match pair.iter().position(|byte| *byte == b'=') {
-                Some(at) => (&pair[..at], &pair[at + 1..]),
-                None => (pair, &b""[..]),
-            })
-            .filter(|(name, _)| *form_decoded(name) == *self.field.as_bytes())
-            .map(|(_, value)| value);
+        let mut values = form_fields(body).filter(|(name, _)| **name == *self.field.as_bytes());
         match (values.next(), values.next()) {
-            (Some(value), None) => Some(form_decoded(value)),
+            (Some((_, value)), None) => Some(value),
             _ => None,
         }
     }
+
+    /// The form as an object: a field's text, or the list of its texts where it comes several times.
+    fn object(body: &[u8]) -> Value {
+        let mut fields = Map::new();
+        for (name, value) in form_fields(body).filter(|(name, _)| !name.is_empty()) {
+            let value = Value::from(String::from_utf8_lossy(&value).into_owned());
+            match fields.entry(String::from_utf8_lossy(&name)) {
+                serde_json::map::Entry::Vacant(entry) => drop(entry.insert(value)),
+                serde_json::map::Entry::Occupied(mut entry) => match entry.get_mut() {
+                    Value::Array(values) => values.push(value),
+                    first => *first = Value::Array(vec![first.take(), value]),
+                },
+            }
+        }
+        Value::Object(fields)
+    }
 }
 
-fn is_form(headers: &Headers) -> bool {
+/// The decoded fields of a form, in order.
+pub(super) fn form_fields(body: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = match pair.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&pair[..at], &pair[at + 1..]),
+            None => (pair, &b""[..]),
+        };
+        (form_decoded(name), form_decoded(value))
+    })
+}
+
+pub(super) fn is_form(headers: &Headers) -> bool {
     let content_type = headers.first("content-type").unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 /// `+` and `%XX` decoded; a broken escape stands for itself (WHATWG URL, section 5.1).
-fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(text);
     }
@@ -169,12 +231,26 @@ fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The body as JSON, or why it is none.
 #[derive(Debug)]
 pub(super) struct Parsed {
     /// `Null` where there is a defect.
     pub(super) json: Value,
+    /// What stands around a list of events; `Null` where there is no list.
+    pub(super) envelope: Value,
     pub(super) defect: Option<String>,
+}
+
+impl Parsed {
+    fn json(json: Value) -> Self {
+        Self { json, envelope: Value::Null, defect: None }
+    }
+
+    fn defect(defect: impl Into<String>) -> Self {
+        Self { json: Value::Null, envelope: Value::Null, defect: Some(defect.into()) }
+    }
 }
 
 /// Parses the body once. The defect's text never quotes the body.
@@ -182,25 +258,66 @@ pub(super) fn parse(form: Option<&Form>, headers: &Headers, body: &[u8]) -> Pars
     let text = match form {
         Some(form) if is_form(headers) => match form.json(headers, body) {
             Some(text) => text,
-            None => {
-                return Parsed {
-                    json: Value::Null,
-                    defect: Some(format!("the form has not exactly one field {:?}", form.field)),
-                };
-            }
+            None if form.params && !body.is_empty() => return Parsed::json(Form::object(body)),
+            None => return Parsed::defect(format!("the form has not exactly one field {:?}", form.field)),
         },
         _ => Cow::Borrowed(body),
     };
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
     match serde_json::from_slice(text) {
-        Ok(json) => Parsed { json, defect: None },
-        Err(_) if text.is_empty() => {
-            Parsed { json: Value::Null, defect: Some(String::from("the body is empty")) }
+        Ok(json) => Parsed::json(json),
+        Err(_) if text.is_empty() => Parsed::defect("the body is empty"),
+        Err(_) if std::str::from_utf8(text).is_err() => Parsed::defect("the body is not UTF-8"),
+        Err(error) => Parsed::defect(format!("the body is not JSON: {error}")),
+    }
+}
+
+/// The events of a batch: the exact text of each, and what stands around them.
+pub(super) struct Batch<'a> {
+    pub(super) elements: Vec<&'a str>,
+    pub(super) envelope: Value,
+}
+
+/// Splits a body into its events without changing a byte of them. One that cannot be read does not
+/// spoil the others.
+///
+/// # Errors
+/// Why this is no list of events; the text never quotes the body.
+pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String> {
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    let text = std::str::from_utf8(body).map_err(|_| String::from("the body is not UTF-8"))?;
+    let none = |_| match serde_json::from_str::<&RawValue>(text) {
+        Ok(_) => {
+            format!("the body has no list of events{}", if list.is_empty() { "" } else { " at " }) + list
         }
-        Err(_) if std::str::from_utf8(text).is_err() => {
-            Parsed { json: Value::Null, defect: Some(String::from("the body is not UTF-8")) }
+        Err(error) => format!("the body is not JSON: {error}"),
+    };
+    let (elements, envelope) = match list.strip_prefix('/') {
+        None => (serde_json::from_str::<Vec<&RawValue>>(text).map_err(none)?, Value::Null),
+        Some(field) => {
+            let mut fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).map_err(none)?;
+            let events = fields.remove(field).map_or("", RawValue::get);
+            let events = serde_json::from_str::<Vec<&RawValue>>(events).map_err(none)?;
+            let value =
+                |(name, raw): (String, &RawValue)| Some((name, serde_json::from_str(raw.get()).ok()?));
+            (events, Value::Object(fields.into_iter().filter_map(value).collect()))
         }
-        Err(error) => Parsed { json: Value::Null, defect: Some(format!("the body is not JSON: {error}")) },
+    };
+    if elements.len() > BATCH_EVENTS_MAX {
+        return Err(format!("the body holds more than {BATCH_EVENTS_MAX} events"));
+    }
+    Ok(Batch { elements: elements.into_iter().map(RawValue::get).collect(), envelope })
+}
+
+/// One event of a batch.
+pub(super) fn parse_element(element: &str, envelope: &Value) -> Parsed {
+    match serde_json::from_str(element) {
+        Ok(json) => Parsed { json, envelope: envelope.clone(), defect: None },
+        Err(error) => Parsed {
+            json: Value::Null,
+            envelope: envelope.clone(),
+            defect: Some(format!("this event of the batch is not JSON: {error}")),
+        },
     }
 }
 
@@ -222,6 +339,8 @@ pub(super) struct Identity {
 pub(super) enum EventId {
     /// As the provider wrote it.
     Own(String),
+    /// The provider gives none: what is known of it, to be completed by [`Sources::derived_key`].
+    Derived(Vec<String>),
     /// There is none that could be used: the body's hash is the key.
     BodyHash,
     /// The header that must carry it is missing, empty or contradicts itself.
@@ -244,12 +363,13 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> I
     let account = defect_if_unusable("account", read.first(&sources.account), &mut defects);
     let own_id = match &id {
         EventId::Own(id) => Some(id.as_str()),
-        EventId::BodyHash | EventId::HeaderMissing(_) => None,
+        EventId::Derived(_) | EventId::BodyHash | EventId::HeaderMissing(_) => None,
     };
     Identity {
         is_test_send: is_test_send(own_id.unwrap_or_default(), object_id.as_deref()),
         livemode: sources.livemode.iter().find_map(|source| match source {
-            Source::Json(pointer) => parsed.json.pointer(pointer)?.as_bool(),
+            Source::Json(pointer) => as_flag(parsed.json.pointer(pointer)?),
+            Source::Batch(pointer) => as_flag(parsed.envelope.pointer(pointer)?),
             Source::Header(_) => None,
         }),
         api_version: read.first(&sources.api_version).usable(),
@@ -261,9 +381,22 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> I
     }
 }
 
+/// `true` or `"live"`: live.
+fn as_flag(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(word) if word == "live" => Some(true),
+        Value::String(word) if word == "test" => Some(false),
+        _ => None,
+    }
+}
+
 fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
     let named: Vec<&str> = sources.event_id.iter().map(Source::shown).collect();
     let in_header = sources.event_id.iter().find_map(Source::header);
+    if sources.form_has_no_id && is_form(read.headers) && read.parsed.defect.is_none() {
+        return derived(sources, read, defects);
+    }
     match (read.first(&sources.event_id), in_header) {
         (Field::Absent, Some(header)) => EventId::HeaderMissing(header.to_owned()),
         // An unreadable body has one key, wherever its id is, and one place in the list of things to look at.
@@ -273,6 +406,7 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
             EventId::BodyHash
         }
         (Field::Text(id), _) => EventId::Own(id),
+        (Field::Absent, None) if !sources.event_key.is_empty() => derived(sources, read, defects),
         (Field::Absent, None) if named.is_empty() => EventId::BodyHash,
         (Field::Absent, None) => {
             defects.push(format!("the body has no id at {}", named.join(" or ")));
@@ -282,6 +416,39 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
             defects.push(format!("the event's id {why}"));
             EventId::BodyHash
         }
+    }
+}
+
+/// What the key of an event without an id is made of. Where not one piece is there, a person looks at it.
+fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
+    let facts = sources.event_key.iter().filter_map(|piece| match piece {
+        KeyPiece::Fact(source) => read.loose(source),
+        KeyPiece::BodyHash | KeyPiece::Arrival => None,
+    });
+    let facts: Vec<_> = facts.collect();
+    if facts.is_empty() && sources.event_key.iter().all(|piece| matches!(piece, KeyPiece::Fact(_))) {
+        defects.push(String::from("nothing in the body tells this event from others"));
+        return EventId::BodyHash;
+    }
+    EventId::Derived(facts)
+}
+
+impl Sources {
+    /// The key of an event whose provider gives it no id.
+    pub(super) fn derived_key(&self, mut facts: Vec<String>, body_sha256: &[u8; 32], now_ms: i64) -> String {
+        let whole = format!("body-sha256:{}", hex(body_sha256));
+        if facts.is_empty() && !self.event_key.contains(&KeyPiece::Arrival) {
+            return whole;
+        }
+        for piece in &self.event_key {
+            match piece {
+                KeyPiece::Fact(_) => {}
+                KeyPiece::BodyHash => facts.push(hex(&body_sha256[..16])),
+                KeyPiece::Arrival => facts.push(now_ms.to_string()),
+            }
+        }
+        let key = facts.join(":");
+        if key.len() <= TEXT_BYTES_MAX { key } else { whole }
     }
 }
 
@@ -336,15 +503,29 @@ impl Reader<'_> {
                 // two lines that differ name no id at all
                 if values.any(|other| other != value) { Field::Absent } else { checked(value.to_owned()) }
             }
-            Source::Json(pointer) => match self.parsed.json.pointer(pointer) {
-                None | Some(Value::Null) => Field::Absent,
-                Some(Value::String(text)) => checked(text.clone()),
-                Some(Value::Number(number)) if self.integers && !number.is_f64() => {
-                    checked(number.to_string())
-                }
-                Some(_) => Field::Unusable("is not a string"),
-            },
+            Source::Json(pointer) => self.in_json(self.parsed.json.pointer(pointer)),
+            Source::Batch(pointer) => self.in_json(self.parsed.envelope.pointer(pointer)),
         }
+    }
+
+    fn in_json(&self, value: Option<&Value>) -> Field {
+        match value {
+            None | Some(Value::Null) => Field::Absent,
+            Some(Value::String(text)) => checked(text.clone()),
+            Some(Value::Number(number)) if self.integers && !number.is_f64() => checked(number.to_string()),
+            Some(_) => Field::Unusable("is not a string"),
+        }
+    }
+
+    /// For keys that are made of what there is: texts and numbers alike, without control characters.
+    fn loose(&self, source: &Source) -> Option<String> {
+        let text = match source {
+            Source::Header(_) => return self.one(source).usable(),
+            Source::Json(pointer) => canonical::text(self.parsed.json.pointer(pointer))?,
+            Source::Batch(pointer) => canonical::text(self.parsed.envelope.pointer(pointer))?,
+        };
+        let text = String::from_utf8(text).ok()?;
+        Some(text.chars().map(|c| if c.is_control() { '_' } else { c }).collect())
     }
 }
 
@@ -374,7 +555,7 @@ mod tests {
     fn form(body: &str) -> Option<String> {
         let mut headers = Headers::default();
         headers.push("Content-Type", "Application/X-WWW-Form-Urlencoded; charset=utf-8");
-        let form = Form { field: String::from("payload") };
+        let form = Form { field: String::from("payload"), params: false };
         form.json(&headers, body.as_bytes()).map(|text| String::from_utf8_lossy(&text).into_owned())
     }
 

@@ -14,21 +14,25 @@ use subtle::{Choice, ConditionallySelectable as _};
 pub mod presets;
 mod scheme;
 mod identity;
+mod canonical;
 mod secret;
+mod handshake;
 mod explain;
 mod sign;
 mod samples;
 
+pub use canonical::with_body_hash;
 pub use explain::{Report, explain, explain_headers, report};
+pub use handshake::Reply;
 pub use identity::is_test_send;
-pub use presets::{BodyVaries, Preset};
+pub use presets::{Acceptance, BodyVaries, Handshake, Preset};
 pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;
-pub use sign::{Unsigned, sign};
+pub use sign::{Unsigned, sign, with_time_and_signature};
 
 use identity::{EventId, Parsed};
 use scheme::{Flaw, Presented, Timestamp, TimestampPlace};
-use secret::{Keyed, hex};
+use secret::{Algorithm, Keyed, hex};
 
 /// The headers of one request, in the order received. Names compare without case; values are never
 /// shown, since some are signatures.
@@ -143,7 +147,30 @@ pub struct Verifier {
 
 struct Key {
     secret: Secret,
-    keyed: Keyed,
+    /// One for each algorithm of the scheme.
+    keyed: Vec<(Algorithm, Keyed)>,
+}
+
+impl Key {
+    fn new(scheme: &Scheme, secret: Secret) -> Result<Self, String> {
+        let bytes = scheme.key.key_bytes(&scheme.key_prefix, secret.expose())?;
+        let keyed = |algorithm: Algorithm| Ok((algorithm, Keyed::new(algorithm, &bytes)?));
+        let keyed = scheme.algorithms().into_iter().map(keyed).collect::<Result<_, String>>()?;
+        Ok(Self { secret, keyed })
+    }
+
+    fn keyed(&self, algorithm: Algorithm) -> Option<&Keyed> {
+        self.keyed.iter().find(|(own, _)| *own == algorithm).map(|(_, keyed)| keyed)
+    }
+}
+
+/// What a delivery whose signature holds turned out to be.
+#[derive(Debug)]
+pub enum Verified {
+    /// Events to be stored: one, or the elements of a batch in their order (which may be none).
+    Events(Vec<VerifiedEvent>),
+    /// The provider's handshake: nothing to store, and this to answer.
+    Handshake(Reply),
 }
 
 /// What is known once the signature holds and its time is within tolerance.
@@ -182,15 +209,14 @@ impl Verifier {
     pub fn any_length(scheme: Scheme, secrets: Vec<Secret>, tolerance: Duration) -> (Self, Vec<String>) {
         let (mut keys, mut problems) = (Vec::new(), Vec::new());
         for secret in secrets {
-            let keyed = if secret.expose().is_empty() {
-                Err(String::from("is empty"))
-            } else {
-                let bytes = scheme.key.key_bytes(&scheme.key_prefix, secret.expose());
-                bytes.and_then(|bytes| Keyed::new(scheme.algorithm, &bytes))
+            let label = secret.label().to_owned();
+            let key = match secret.expose() {
+                [] => Err(String::from("is empty")),
+                _ => Key::new(&scheme, secret),
             };
-            match keyed {
-                Ok(keyed) => keys.push(Key { secret, keyed }),
-                Err(problem) => problems.push(format!("secret {} {problem}", secret.label())),
+            match key {
+                Ok(key) => keys.push(key),
+                Err(problem) => problems.push(format!("secret {label} {problem}")),
             }
         }
         let tolerance_ms = i64::try_from(tolerance.as_millis()).unwrap_or(i64::MAX);
@@ -211,38 +237,41 @@ impl Verifier {
         self.check(delivery, now_s).map(|(authentic, _)| authentic)
     }
 
-    /// Checks signature and time, then reads what the event says about itself.
+    /// The answer to a handshake that the provider does not sign (a challenge in the URL, a ping before
+    /// there is a secret); `None` for everything else. Says nothing about who asks and stores nothing.
+    pub fn unsigned_handshake(&self, delivery: &Delivery<'_>) -> Option<Reply> {
+        handshake::unsigned(&self.scheme, delivery)
+    }
+
+    /// Checks signature and time, then reads what the events say about themselves.
     ///
     /// # Errors
     /// As [`Verifier::authenticate`], and `event_id_missing`. A signed body is never refused for its content:
     /// see [`VerifiedEvent::defect`].
-    pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<VerifiedEvent, Rejection> {
+    pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<Verified, Rejection> {
         let (authentic, parsed) = self.check(&delivery.borrowed(), now_ms.div_euclid(1000))?;
-        let parsed = parsed.unwrap_or_else(|| self.parse(&delivery.borrowed()));
-        let identity = identity::identify(&self.scheme, delivery.headers, &parsed);
-        let body_sha256: [u8; 32] = Sha256::digest(&delivery.body).into();
-        let event_id = match identity.id {
-            EventId::Own(id) => id,
-            EventId::BodyHash => body_key(&body_sha256),
-            EventId::HeaderMissing(_) => return Err(Rejection::EventIdMissing),
-        };
-        Ok(VerifiedEvent {
-            provider: self.scheme.name().to_owned(),
-            event_id,
-            event_type: identity.event_type,
-            object_id: identity.object_id,
-            account: identity.account,
-            livemode: identity.livemode,
-            api_version: identity.api_version,
-            kept_headers: self.scheme.sources.kept(delivery.headers),
-            content_type: delivery.headers.first("content-type").map(str::to_owned),
-            body: delivery.body,
-            body_sha256,
-            json: parsed.json,
-            defect: identity.defect,
-            is_test_send: identity.is_test_send,
-            authentic,
-        })
+        let Delivery { headers, body, .. } = delivery;
+        let read = Read { verifier: self, headers, authentic, now_ms };
+        let mut defect = None;
+        if let Some(list) = &self.scheme.batch {
+            match identity::split(&body, list) {
+                Ok(batch) => {
+                    let events = batch.elements.iter().map(|element| {
+                        let parsed = identity::parse_element(element, &batch.envelope);
+                        read.event(element.as_bytes().to_vec(), parsed)
+                    });
+                    return Ok(Verified::Events(events.collect::<Result<_, _>>()?));
+                }
+                Err(why) => defect = Some(why),
+            }
+        }
+        let mut parsed = parsed.unwrap_or_else(|| identity::parse(self.scheme.form.as_ref(), headers, &body));
+        parsed.defect = parsed.defect.or(defect);
+        let key = self.keys.get(authentic.secret_index);
+        if let Some(reply) = key.and_then(|key| handshake::signed(&self.scheme, key, &parsed.json)) {
+            return Ok(Verified::Handshake(reply));
+        }
+        Ok(Verified::Events(vec![read.event(body, parsed)?]))
     }
 
     /// The signature, then the time. The body is parsed only where the time is inside it.
@@ -271,9 +300,10 @@ impl Verifier {
     fn matching(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Option<usize> {
         let (mut found, mut index) = (Choice::from(0), 0u64);
         for (number, key) in (0u64..).zip(&self.keys) {
-            let tag = self.scheme.tag(&key.keyed, delivery, presented);
+            let Some(keyed) = key.keyed(presented.algorithm) else { continue };
+            let judge = self.scheme.judge(keyed, delivery, presented);
             for candidate in &presented.candidates {
-                let hit = tag.ct_eq(candidate);
+                let hit = judge.accepts(candidate);
                 index.conditional_assign(&number, hit & !found);
                 found |= hit;
             }
@@ -292,6 +322,57 @@ impl Verifier {
 
     fn parse(&self, delivery: &Delivery<'_>) -> Parsed {
         identity::parse(self.scheme.form.as_ref(), delivery.headers, delivery.body)
+    }
+}
+
+/// A delivery whose signature holds, while its events are read.
+struct Read<'a> {
+    verifier: &'a Verifier,
+    headers: &'a Headers,
+    authentic: Authentic,
+    now_ms: i64,
+}
+
+impl Read<'_> {
+    fn event(&self, body: Vec<u8>, parsed: Parsed) -> Result<VerifiedEvent, Rejection> {
+        let scheme = &self.verifier.scheme;
+        let identity = identity::identify(scheme, self.headers, &parsed);
+        let body_sha256: [u8; 32] = Sha256::digest(&body).into();
+        let event_id = match identity.id {
+            EventId::Own(id) => id,
+            EventId::Derived(facts) => scheme.sources.derived_key(facts, &body_sha256, self.now_ms),
+            EventId::BodyHash => body_key(&body_sha256),
+            EventId::HeaderMissing(_) => return Err(Rejection::EventIdMissing),
+        };
+        let replay_key = scheme.has_replay_key().then(|| match &scheme.nonce {
+            Some(nonce) => {
+                Sha256::digest(parsed.json.pointer(nonce).map(Value::to_string).unwrap_or_default()).into()
+            }
+            // one body under two types is two events: shops send an order as created and as paid
+            None => Sha256::new()
+                .chain_update(body_sha256)
+                .chain_update(identity.event_type.as_deref().unwrap_or_default())
+                .finalize()
+                .into(),
+        });
+        Ok(VerifiedEvent {
+            provider: scheme.name().to_owned(),
+            event_id,
+            event_type: identity.event_type,
+            object_id: identity.object_id,
+            account: identity.account,
+            livemode: identity.livemode,
+            api_version: identity.api_version,
+            kept_headers: scheme.sources.kept(self.headers),
+            content_type: self.headers.first("content-type").map(str::to_owned),
+            body,
+            body_sha256,
+            replay_key,
+            json: parsed.json,
+            defect: identity.defect,
+            is_test_send: identity.is_test_send,
+            authentic: self.authentic,
+        })
     }
 }
 
@@ -355,6 +436,7 @@ pub struct VerifiedEvent {
     content_type: Option<String>,
     body: Vec<u8>,
     body_sha256: [u8; 32],
+    replay_key: Option<[u8; 32]>,
     json: Value,
     defect: Option<String>,
     is_test_send: bool,
@@ -378,7 +460,8 @@ impl VerifiedEvent {
         &self.provider
     }
 
-    /// The key in the inbox: the provider's id, else `body-sha256:` and the body's hash in hex.
+    /// The key in the inbox: the provider's id; where it gives none, one made of what the preset names;
+    /// else `body-sha256:` and the body's hash in hex.
     pub fn event_id(&self) -> &str {
         &self.event_id
     }
@@ -418,7 +501,7 @@ impl VerifiedEvent {
         self.content_type.as_deref()
     }
 
-    /// The exact bytes received.
+    /// The exact bytes received: of the body, or of this element of a batch.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
@@ -428,12 +511,19 @@ impl VerifiedEvent {
         self.body_sha256
     }
 
+    /// What stays the same when a captured delivery is sent again under another id: a hash of body and
+    /// type, or of the value the provider uses once. `None` where the id is signed: then ids tell.
+    pub fn replay_key(&self) -> Option<[u8; 32]> {
+        self.replay_key
+    }
+
     /// The key of an event that has no id of its own: `body-sha256:` and the hash in hex.
     pub fn body_key(&self) -> String {
         body_key(&self.body_sha256)
     }
 
-    /// The body as JSON (for form bodies: the JSON inside the form); `Null` where it could not be parsed.
+    /// The body as JSON (for form bodies: the JSON inside the form, or its fields); `Null` where it could not
+    /// be parsed.
     pub fn json(&self) -> &Value {
         &self.json
     }

@@ -1,24 +1,42 @@
 //! The providers inboxd knows, one row each.
 //!
 //! A row says how the provider signs (in the words of `[endpoint.NAME.scheme]`), where it writes the
-//! id, type and scope of an event, and how it delivers. No code is needed to read or add one:
-//! what a row does not mention is as in [`Preset::PLAIN`].
+//! id, type and scope of an event, how it delivers and what it wants of us. No code is needed to read or
+//! add one: what a row does not mention is as in [`Preset::PLAIN`]. `inboxd providers` and the manual
+//! print these rows; there is no second copy.
+
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::scheme::Recipe;
+
+mod payments;
+mod shops;
+mod standard;
+mod code;
+mod messages;
+mod other;
 
 /// One provider.
 #[derive(Debug)]
 pub struct Preset {
     /// The name used in the configuration.
     pub name: &'static str,
+    /// Other names that mean the same.
+    pub aliases: &'static [&'static str],
     /// The name people know.
     pub title: &'static str,
     /// Where the provider's own description of its signatures is.
     pub docs: &'static str,
+    /// What to click to get deliveries.
+    pub setup: &'static str,
+    /// What the provider calls the secret.
+    pub secret: &'static str,
     /// What one should know before using it, in a sentence or two.
     pub notes: &'static str,
+    /// What is believed and has not been confirmed; nothing relies on it.
+    pub unconfirmed: &'static str,
     /// How it signs, and where it says what.
     pub recipe: Recipe<'static>,
     /// How far a signed time may be from now, in seconds, either way.
@@ -27,12 +45,54 @@ pub struct Preset {
     pub kept_headers: &'static [&'static str],
     /// Whether it delivers again after a failure.
     pub retries_by_itself: bool,
+    /// How often and how long it delivers again; empty: not known.
+    pub retries: &'static str,
+    /// How long it waits for an answer, in seconds, where that is known.
+    pub deadline_s: Option<u32>,
     /// Whether two attempts of one event may have different bodies.
     pub body_varies: BodyVaries,
     /// The status it wants for a bad signature.
     pub bad_signature_status: u16,
+    /// The status of every refusal of ours, where a 4xx would make it drop the event.
+    pub refusal_status: Option<u16>,
+    /// How a stored event is answered.
+    pub acceptance: Acceptance,
+    /// What it asks before it sends events.
+    pub handshake: Handshake,
     /// Its own limit on bodies, in bytes, where that is above the usual default.
     pub body_bytes_max: Option<usize>,
+}
+
+/// How a stored event is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acceptance {
+    /// 200 and the outcome as JSON.
+    Outcome,
+    /// 200 without a body.
+    Empty,
+    /// 204
+    NoContent,
+    /// 200 and an empty TwiML document.
+    Twiml,
+}
+
+/// What a provider asks before it sends events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handshake {
+    /// Nothing, or an ordinary event.
+    None,
+    /// `url_verification`: the challenge is sent back. Signed.
+    SlackChallenge,
+    /// `endpoint.url_validation`: the token is sent back with its HMAC. Signed.
+    ZoomValidation,
+    /// `GET ?challenge=…`: sent back as plain text. Not signed.
+    DropboxChallenge,
+    /// The form `webhook_id=N` on creation. Not signed.
+    WooCommercePing,
+    /// Type 0 (webhook events) or 1 (interactions). Signed.
+    DiscordPing,
+    /// `ping` on creation. Signed.
+    KomojuPing,
 }
 
 /// Whether two attempts of one event may have different bodies.
@@ -50,151 +110,64 @@ impl Preset {
     /// A provider that retries, repeats bodies byte for byte and has no wishes.
     pub const PLAIN: Self = Self {
         name: "",
+        aliases: &[],
         title: "",
         docs: "",
+        setup: "",
+        secret: "",
         notes: "",
+        unconfirmed: "",
         recipe: Recipe::PLAIN,
         tolerance_s: 300,
         kept_headers: &[],
         retries_by_itself: true,
+        retries: "",
+        deadline_s: None,
         body_varies: BodyVaries::No,
         bad_signature_status: 400,
+        refusal_status: None,
+        acceptance: Acceptance::Outcome,
+        handshake: Handshake::None,
         body_bytes_max: None,
     };
 }
 
-const PRESETS: &[Preset] = &[
-    Preset {
-        name: "stripe",
-        title: "Stripe",
-        docs: "https://docs.stripe.com/webhooks#verify-manually",
-        notes: "The secret is the endpoint's own, the whole text with whsec_. Account, Connect and `stripe listen` secrets differ.",
-        recipe: Recipe {
-            signature_header: "Stripe-Signature",
-            list_separator: ",",
-            pair: "v1",
-            signed: "{ts}.{body}",
-            timestamp: "pair:t",
-            event_id: &["json:/id"],
-            event_type: &["json:/type"],
-            // snapshot events first, then thin events (v2)
-            object_id: &["json:/data/object/id", "json:/related_object/id"],
-            account: &["json:/account", "json:/context"],
-            livemode: &["json:/livemode"],
-            api_version: &["json:/api_version"],
-            ..Recipe::PLAIN
-        },
-        body_varies: BodyVaries::Fields(&["/pending_webhooks"]),
-        ..Preset::PLAIN
-    },
-    Preset {
-        name: "github",
-        title: "GitHub",
-        docs: "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
-        notes: "Never retries by itself. The delivery id is not signed. The object is the issue or pull request, else the repository.",
-        recipe: Recipe {
-            signature_header: "X-Hub-Signature-256",
-            prefix: "sha256=",
-            // the signature covers the raw form, not the JSON inside
-            form_field: "payload",
-            event_id: &["header:X-GitHub-Delivery"],
-            event_type: &["header:X-GitHub-Event"],
-            event_action: "json:/action",
-            object_id: &["json:/issue/node_id", "json:/pull_request/node_id", "json:/repository/full_name"],
-            account: &[
-                "json:/organization/login",
-                "json:/repository/owner/login",
-                "json:/installation/account/login",
-            ],
-            ..Recipe::PLAIN
-        },
-        kept_headers: &[
-            "X-GitHub-Hook-ID",
-            "X-GitHub-Hook-Installation-Target-ID",
-            "X-GitHub-Hook-Installation-Target-Type",
-        ],
-        retries_by_itself: false,
-        body_bytes_max: Some(25 * 1024 * 1024),
-        ..Preset::PLAIN
-    },
-    Preset {
-        name: "standardwebhooks",
-        title: "Standard Webhooks",
-        docs: "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md",
-        notes: "For every sender that follows the specification with a whsec_ secret. Asymmetric v1a signatures are skipped.",
-        recipe: Recipe {
-            signature_header: "webhook-signature",
-            event_id: &["header:webhook-id"],
-            timestamp: "header:webhook-timestamp",
-            ..STANDARD_WEBHOOKS
-        },
-        kept_headers: &["svix-id"],
-        ..Preset::PLAIN
-    },
-    Preset {
-        name: "svix",
-        title: "Svix",
-        docs: "https://docs.svix.com/receiving/verifying-payloads/how-manual",
-        notes: "Standard Webhooks under svix-* names; webhook-* names are taken too.",
-        recipe: SVIX,
-        kept_headers: &["webhook-id"],
-        ..Preset::PLAIN
-    },
-    Preset {
-        name: "clerk",
-        title: "Clerk",
-        docs: "https://clerk.com/docs/guides/development/webhooks/overview",
-        notes: "Delivered by Svix.",
-        recipe: Recipe { account: &["json:/instance_id"], ..SVIX },
-        kept_headers: &["webhook-id"],
-        ..Preset::PLAIN
-    },
-    Preset {
-        name: "resend",
-        title: "Resend",
-        docs: "https://resend.com/docs/webhooks/verify-webhooks-requests",
-        notes: "Delivered by Svix.",
-        recipe: Recipe { object_id: &["json:/data/email_id", "json:/data/id"], ..SVIX },
-        kept_headers: &["webhook-id"],
-        ..Preset::PLAIN
-    },
-];
-
-/// What the Standard Webhooks family has in common.
-const STANDARD_WEBHOOKS: Recipe<'static> = Recipe {
-    list_separator: " ",
-    prefix: "v1,",
-    encoding: "base64",
-    key: "base64",
-    key_prefix: "whsec_",
-    signed: "{id}.{ts}.{body}",
-    header_families: ["webhook-", "svix-"],
-    event_type: &["json:/type"],
-    object_id: &["json:/data/id"],
-    ..Recipe::PLAIN
-};
-
-const SVIX: Recipe<'static> = Recipe {
-    signature_header: "svix-signature",
-    event_id: &["header:svix-id"],
-    timestamp: "header:svix-timestamp",
-    ..STANDARD_WEBHOOKS
-};
-
 /// Every preset, in the order of the table.
-pub fn all() -> &'static [Preset] {
-    PRESETS
+pub fn all() -> &'static [&'static Preset] {
+    static ALL: LazyLock<Vec<&'static Preset>> = LazyLock::new(|| {
+        [payments::ROWS, code::ROWS, standard::ROWS, shops::ROWS, messages::ROWS, other::ROWS]
+            .into_iter()
+            .flatten()
+            .collect()
+    });
+    &ALL
 }
 
-/// The preset of that name.
+/// The preset of that name, or with that alias.
 pub fn find(name: &str) -> Option<&'static Preset> {
-    PRESETS.iter().find(|preset| preset.name == name)
+    all().iter().copied().find(|preset| preset.name == name || preset.aliases.contains(&name))
 }
 
 impl Preset {
-    /// Whether the event's id stands in the body rather than in a header.
-    pub fn has_id_in_body(&self) -> bool {
-        self.recipe.event_id.iter().all(|source| source.starts_with("json:"))
+    /// The JSON pointer of the (first) event's id, where it stands in the body rather than in a header.
+    pub fn id_in_body(&self) -> Option<String> {
+        let pointer = self.recipe.event_id.first()?.strip_prefix("json:")?;
+        Some(match self.recipe.batch {
+            Some(list) => format!("{list}/0{pointer}"),
+            None => pointer.to_owned(),
+        })
+    }
+
+    /// Whether its events have ids of its own making.
+    pub fn has_ids(&self) -> bool {
+        !self.recipe.event_id.is_empty()
+    }
+
+    /// Writes an id into a body where this provider has it there.
+    pub fn put_id(&self, body: &mut Value, id: &str) {
+        if let Some(pointer) = self.id_in_body() {
+            super::samples::put(body, &pointer, Value::from(id));
+        }
     }
 }
 
@@ -234,8 +207,12 @@ mod tests {
     fn every_row_is_a_valid_scheme_and_keeps_no_credential() {
         for preset in all() {
             let scheme = Scheme::named(preset.name).unwrap();
-            assert!(scheme.body_signed(), "{}", preset.name);
+            let unsigned = ["payjp_token", "gitlab_token", "mailgun"].contains(&preset.name);
+            assert_eq!(scheme.body_signed(), !unsigned, "{}", preset.name);
             assert!(preset.docs.starts_with("https://"), "{}", preset.name);
+            for text in [preset.setup, preset.secret, preset.title] {
+                assert!(!text.is_empty(), "{}", preset.name);
+            }
             for header in preset.kept_headers {
                 let header = header.to_ascii_lowercase();
                 assert!(
@@ -246,8 +223,8 @@ mod tests {
                 );
             }
         }
-        let names: std::collections::BTreeSet<_> = all().iter().map(|preset| preset.name).collect();
-        assert_eq!(names.len(), all().len());
+        let names = || all().iter().flat_map(|preset| preset.aliases.iter().copied().chain([preset.name]));
+        assert_eq!(names().collect::<std::collections::BTreeSet<_>>().len(), names().count());
         assert!(Scheme::named("strpe").unwrap_err().contains("stripe"));
     }
 

@@ -1,9 +1,12 @@
 //! Sample events: plausible bodies for test deliveries. Invented data; ids come from a seed.
+//!
+//! A few providers have a body of their own here; for all of them id, type, object and whatever else the
+//! preset reads is then put where the preset reads it, so that a sample is always understood.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::presets::Preset;
+use super::presets::{Handshake, Preset};
 use super::secret::hex;
 
 /// What is in a sample.
@@ -20,32 +23,273 @@ impl Preset {
         let digits = hex(&Sha256::digest(seed));
         match self.name {
             "stripe" => format!("evt_{}", &digits[..24]),
-            "github" => format!(
-                "{}-{}-{}-{}-{}",
-                &digits[..8],
-                &digits[8..12],
-                &digits[12..16],
-                &digits[16..20],
-                &digits[20..32]
-            ),
+            "github" => uuid(&digits),
+            "square" | "gitea" | "gitlab_signing" | "gitlab_token" | "linear" | "shopify"
+            | "shopify_events" => uuid(&digits),
+            "mollie" => format!("event_{}", &digits[..22]),
+            "paddle" | "workos" | "payjp_token" | "mux" | "vercel" => format!("evt_{}", &digits[..24]),
+            "line" | "pagerduty" => digits[..26].to_ascii_uppercase(),
+            "gocardless" => format!("EV{}", digits[..13].to_ascii_uppercase()),
             _ => format!("msg_{}", &digits[..27]),
         }
     }
 
-    /// A minimal, realistic JSON body. The business object's ids come from the seed (`in_<seed>`), so that
-    /// several events can be about one object. The event's id is in the body only where the provider has it there.
+    /// The content type of [`Preset::sample`].
+    pub fn sample_content_type(&self) -> &'static str {
+        match self.name {
+            "twilio" => "application/x-www-form-urlencoded",
+            "contentful" => "application/vnd.contentful.management.v1+json",
+            _ => "application/json",
+        }
+    }
+
+    /// Headers that go with [`Preset::sample`] and that no signature needs; a provider's own library may.
+    pub fn sample_headers(&self) -> &'static [(&'static str, &'static str)] {
+        match self.name {
+            "shopify" => {
+                &[("X-Shopify-Shop-Domain", "sample.myshopify.com"), ("X-Shopify-API-Version", "2026-07")]
+            }
+            "shopify_events" => {
+                &[("shopify-shop-domain", "sample.myshopify.com"), ("shopify-api-version", "2026-07")]
+            }
+            "woocommerce" => &[("X-WC-Webhook-Source", "https://shop.example/")],
+            _ => &[],
+        }
+    }
+
+    /// A minimal, realistic body. The business object's ids come from the seed (`in_<seed>`), so that
+    /// several events can be about one object. The event's id is in the body only where the provider has it
+    /// there; where it has none at all, `event_id` makes the body this event's own.
     pub fn sample(&self, event_type: &str, event_id: &str, seed: &str, now_s: i64) -> String {
         let about = About { event_type, event_id, seed, now_s };
-        match self.name {
-            "stripe" => stripe(&about),
-            "github" => github(&about),
-            "resend" => json!({"type": event_type, "created_at": created_at(now_s), "data": {"email_id": seed, "to": ["someone@example.com"], "subject": "Hello"}}),
-            "clerk" => json!({"type": event_type, "object": "event", "timestamp": now_s.saturating_mul(1000), "instance_id": "ins_sample", "data": {"id": format!("user_{seed}"), "object": "user"}}),
-            "standardwebhooks" | "svix" => json!({"type": event_type, "timestamp": created_at(now_s), "data": {"id": seed}}),
-            _ => json!({"id": event_id, "type": event_type, "data": {"id": seed}}),
+        if let Some(handshake) = self.sample_handshake(&about) {
+            return handshake.to_string();
         }
-        .to_string()
+        let mut event = match self.name {
+            "stripe" => return stripe(&about).to_string(),
+            "github" => return github(&about).to_string(),
+            name => body_of(name, &about),
+        };
+        self.fill(&mut event, &about);
+        match self.recipe.batch {
+            Some("") => json!([event]).to_string(),
+            Some(list) => {
+                let mut batch = json!({});
+                put(&mut batch, list, json!([event]));
+                if self.recipe.account.iter().any(|source| source.starts_with("batch:")) {
+                    batch["destination"] = Value::from("U00000000000000000000000000000001");
+                }
+                batch.to_string()
+            }
+            None if self.name == "twilio" => form(&event),
+            None => event.to_string(),
+        }
     }
+
+    /// Puts id, type, object, scope and the pieces of a key where this preset reads them.
+    fn fill(&self, event: &mut Value, about: &About<'_>) {
+        let recipe = &self.recipe;
+        let pointer = |sources: &[&'static str]| sources.first()?.strip_prefix("json:");
+        let (kind, action) = match recipe.event_action.strip_prefix("json:") {
+            Some(action) => {
+                let (kind, happened) = about.event_type.split_once('.').unwrap_or((about.event_type, ""));
+                (kind, (!happened.is_empty()).then_some((action, happened)))
+            }
+            None => (about.event_type, None),
+        };
+        let account = Some("acct_sample");
+        let facts = [
+            (pointer(recipe.event_id), Some(about.event_id)),
+            (pointer(recipe.event_type), Some(kind)),
+            (action.map(|(pointer, _)| pointer), action.map(|(_, happened)| happened)),
+            (pointer(recipe.account), account),
+        ];
+        for (pointer, value) in facts {
+            if let (Some(pointer), Some(value)) = (pointer, value)
+                && (event.pointer(pointer).is_none() || value != "acct_sample")
+            {
+                put(event, pointer, Value::from(value));
+            }
+        }
+        let object = pointer(recipe.object_id).map(|pointer| (pointer, about.seed));
+        let own = recipe.event_key.iter().filter_map(|source| source.strip_prefix("json:"));
+        for (pointer, value) in object.into_iter().chain(own.map(|pointer| (pointer, about.event_id))) {
+            if event.pointer(pointer).is_none() {
+                put(event, pointer, Value::from(value));
+            }
+        }
+        if recipe.event_id.is_empty() {
+            put(event, "/sample", Value::from(about.event_id));
+        }
+    }
+
+    /// What the provider asks before it sends events, where the type names it.
+    fn sample_handshake(&self, about: &About<'_>) -> Option<Value> {
+        match (self.handshake, about.event_type) {
+            (Handshake::SlackChallenge, "url_verification") => {
+                Some(json!({"type": "url_verification", "challenge": about.seed, "token": "sample"}))
+            }
+            (Handshake::ZoomValidation, "endpoint.url_validation") => Some(json!({
+                "event": "endpoint.url_validation", "event_ts": about.now_s.saturating_mul(1000),
+                "payload": {"plainToken": about.seed},
+            })),
+            (Handshake::KomojuPing, "ping") => Some(json!({"type": "ping", "data": {}})),
+            _ => None,
+        }
+    }
+}
+
+/// Writes a value at a JSON pointer, making the objects (and the first element of lists) on the way.
+pub(super) fn put(json: &mut Value, pointer: &str, value: Value) {
+    let mut place = json;
+    for key in pointer.split('/').skip(1) {
+        place = match key {
+            "0" => {
+                if !place.is_array() {
+                    *place = json!([null]);
+                }
+                &mut place[0]
+            }
+            key => {
+                if !place.is_object() {
+                    *place = json!({});
+                }
+                &mut place[key]
+            }
+        };
+    }
+    *place = value;
+}
+
+fn uuid(digits: &str) -> String {
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..32]];
+    parts.join("-")
+}
+
+/// An object of texts as a form.
+fn form(event: &Value) -> String {
+    let fields = event.as_object().into_iter().flatten().map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let encoded = value.bytes().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        });
+        format!("{name}={}", encoded.collect::<String>())
+    });
+    fields.collect::<Vec<_>>().join("&")
+}
+
+/// What is in a body besides the facts that the preset reads.
+fn body_of(name: &str, about: &About<'_>) -> Value {
+    let created = || json!({"created_at": created_at(about.now_s), "data": {"object": "sample"}});
+    money(name, about)
+        .or_else(|| messages(name, about))
+        .or_else(|| others(name, about))
+        .unwrap_or_else(created)
+}
+
+fn money(name: &str, about: &About<'_>) -> Option<Value> {
+    let (seed, now_s) = (about.seed, about.now_s);
+    let now = created_at(now_s);
+    Some(match name {
+        "square" => {
+            json!({"merchant_id": "ML_SAMPLE", "created_at": now, "data": {"type": "payment", "id": seed, "object": {"payment": {"id": seed, "amount_money": {"amount": 2000, "currency": "USD"}, "status": "COMPLETED"}}}})
+        }
+        "paddle" => {
+            json!({"notification_id": format!("ntf_{seed}"), "occurred_at": now, "data": {"id": format!("txn_{seed}"), "status": "completed", "currency_code": "USD"}})
+        }
+        "lemonsqueezy" => {
+            json!({"meta": {"test_mode": true}, "data": {"type": "orders", "id": seed, "attributes": {"store_id": 1, "status": "paid", "total": 2000, "currency": "USD", "created_at": now}}})
+        }
+        "razorpay" => {
+            json!({"entity": "event", "account_id": "acc_sample", "contains": ["payment"], "created_at": now_s, "payload": {"payment": {"entity": {"id": format!("pay_{seed}"), "amount": 2000, "currency": "INR", "status": "captured"}}}})
+        }
+        "shopify" | "shopify_events" => {
+            json!({"id": 1, "admin_graphql_api_id": format!("gid://shopify/Order/{seed}"), "created_at": now, "currency": "USD", "total_price": "20.00", "financial_status": "paid"})
+        }
+        "woocommerce" => {
+            json!({"id": 1, "status": "processing", "currency": "USD", "total": "20.00", "date_created": now, "sample": seed})
+        }
+        "coinbase_commerce" => {
+            json!({"id": 1, "scheduled_for": now, "attempt_number": 1, "event": {"api_version": "2018-03-22", "created_at": now, "data": {"id": seed, "code": "SAMPLE00"}}})
+        }
+        "gocardless" => {
+            json!({"created_at": now, "links": {"payment": format!("PM{seed}")}, "details": {"origin": "gocardless", "cause": "payment_confirmed"}})
+        }
+        "xero" => {
+            json!({"resourceUrl": "https://api.xero.com/api.xro/2.0/Invoices/1", "eventDateUtc": now, "tenantType": "ORGANISATION"})
+        }
+        _ => return None,
+    })
+}
+
+fn messages(name: &str, about: &About<'_>) -> Option<Value> {
+    let (seed, now_s) = (about.seed, about.now_s);
+    let (now, now_ms) = (created_at(now_s), now_s.saturating_mul(1000));
+    Some(match name {
+        "slack" => {
+            json!({"type": "event_callback", "token": "sample", "team_id": "T0SAMPLE", "api_app_id": "A0SAMPLE", "event_time": now_s, "event": {"user": "U0SAMPLE", "text": "Hello", "channel": "C0SAMPLE", "ts": format!("{now_s}.000100")}})
+        }
+        "line" => {
+            json!({"mode": "active", "timestamp": now_ms, "source": {"type": "user", "userId": "U1"}, "deliveryContext": {"isRedelivery": false}, "replyToken": seed, "message": {"id": "1", "type": "text", "text": "Hello"}})
+        }
+        "zoom" => {
+            json!({"event_ts": now_ms, "payload": {"account_id": "acc_sample", "object": {"id": "1234567890", "uuid": seed, "topic": "Sample meeting"}}})
+        }
+        "mailgun" => {
+            json!({"signature": {"token": hex(&Sha256::digest(about.event_id)), "timestamp": "", "signature": ""}, "event-data": {"timestamp": now_s, "recipient": "someone@example.com"}})
+        }
+        "twilio" => {
+            json!({"AccountSid": "AC00000000000000000000000000000001", "MessageSid": format!("SM{seed}"), "From": "+15005550006", "To": "+15005550001", "Body": "Hello, world & co."})
+        }
+        "hubspot_v3" => {
+            json!({"eventId": 1, "subscriptionId": 12345, "portalId": 62515, "appId": 1, "objectId": 123, "occurredAt": now_ms, "attemptNumber": 0, "changeSource": "CRM", "sample": about.event_id})
+        }
+        "intercom" => {
+            json!({"type": "notification_event", "delivery_attempts": 1, "created_at": now_s, "data": {"type": "notification_event_data", "item": {"type": "conversation", "id": seed}}})
+        }
+        "pagerduty" => {
+            json!({"event": {"resource_type": "incident", "occurred_at": now, "data": {"id": seed, "type": "incident", "status": "triggered"}}})
+        }
+        "sentry" => {
+            json!({"installation": {"uuid": "7a485448-a9e2-4c85-8a3c-4f44175783c9"}, "actor": {"type": "application", "id": "sentry", "name": "Sentry"}, "data": {"issue": {"id": seed, "title": "Sample error"}}})
+        }
+        _ => return None,
+    })
+}
+
+fn others(name: &str, about: &About<'_>) -> Option<Value> {
+    let (seed, now_s) = (about.seed, about.now_s);
+    let (now, now_ms) = (created_at(now_s), now_s.saturating_mul(1000));
+    Some(match name {
+        "resend" => {
+            json!({"created_at": now, "data": {"email_id": seed, "to": ["someone@example.com"], "subject": "Hello"}})
+        }
+        "clerk" => {
+            json!({"object": "event", "timestamp": now_ms, "instance_id": "ins_sample", "data": {"id": format!("user_{seed}"), "object": "user"}})
+        }
+        "standardwebhooks" | "svix" | "polar" => json!({"timestamp": now, "data": {"id": seed}}),
+        "gitlab_signing" | "gitlab_token" => {
+            json!({"project": {"id": 1, "path_with_namespace": "example/sample"}, "user_username": "example", "object_attributes": {"id": 1}, "sample": seed})
+        }
+        "gitea" => {
+            json!({"repository": {"id": 1, "full_name": "example/sample", "owner": {"login": "example"}}, "sender": {"login": "example"}, "sample": seed})
+        }
+        "bitbucket" => {
+            json!({"repository": {"full_name": "example/sample", "workspace": {"slug": "example"}}, "actor": {"display_name": "Example"}, "sample": seed})
+        }
+        "linear" => {
+            json!({"createdAt": now, "data": {"id": seed, "title": "Sample issue"}, "organizationId": "org_sample", "webhookTimestamp": now_ms, "webhookId": seed})
+        }
+        "mux" => {
+            json!({"created_at": now, "object": {"type": "asset", "id": seed}, "attempts": [], "environment": {"name": "Sample", "id": "env_sample"}, "data": {"id": seed, "status": "ready"}})
+        }
+        "dropbox" => json!({"list_folder": {"accounts": ["dbid:sample"]}, "delta": {"users": [1]}}),
+        "docusign" => {
+            json!({"apiVersion": "v2.1", "retryCount": 0, "generatedDateTime": now, "data": {"accountId": "sample", "envelopeId": seed}})
+        }
+        _ => return None,
+    })
 }
 
 fn created_at(now_s: i64) -> String {

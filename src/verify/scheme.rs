@@ -1,16 +1,18 @@
-//! The engine: an HMAC scheme as data.
+//! The engine: a signature scheme as data.
 //!
 //! A [`Recipe`] is a scheme in the words of `[endpoint.NAME.scheme]`; a [`Scheme`] is the same, checked
 //! and split into parts. The presets and the user's own schemes go through the same door, so there is
-//! one reader of headers and one place where a signed string is put together. Nothing here parses a body.
+//! one reader of headers and one place where a signed string is put together. Nothing here parses a body
+//! before its signature holds, with one exception: Mailgun's signature stands inside it.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::identity::{Form, Source, Sources};
+use super::canonical;
+use super::identity::{self, Form, Source, Sources};
 use super::presets::{self, BodyVaries, Preset};
-use super::secret::{Algorithm, Encoding, KeyForm, Keyed, Tag};
+use super::secret::{Algorithm, Encoding, Judge, KeyForm, Keyed, Signature};
 use super::{Delivery, Headers, Rejection, Secret};
 
 /// More signatures than any provider sends while it rotates keys; further ones are not tried.
@@ -24,6 +26,9 @@ const DECODED_KEY_BYTES_ADVISED: usize = 24;
 
 /// Secrets below this are refused.
 const SECRET_BYTES_MIN: usize = 6;
+
+/// The provider's name where the scheme is the user's own.
+const CUSTOM: &str = "custom";
 
 /// `[endpoint.NAME.scheme]`: the user's own scheme, as typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -43,7 +48,7 @@ pub struct CustomScheme {
     /// `hex` (default) or `base64`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
-    /// `sha256` (default)
+    /// `sha256` (default) or `sha1`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
     /// `text` (default), `base64` or `hex`: how the secret becomes the key.
@@ -80,6 +85,8 @@ pub struct CustomScheme {
 pub struct Recipe<'a> {
     /// The header that carries the signature; `X-Sig-*` for numbered headers.
     pub signature_header: &'a str,
+    /// `json:/pointer`: the signature stands inside the body instead (presets only).
+    pub signature_field: &'a str,
     /// What stands before each signature.
     pub prefix: &'a str,
     /// A signature without the prefix is a signature too.
@@ -92,14 +99,19 @@ pub struct Recipe<'a> {
     pub pair: &'a str,
     /// `hex` or `base64`
     pub encoding: &'a str,
-    /// `sha256`
+    /// `sha256` or `sha1`; presets also `token`, `ed25519` and `ecdsa-p256`
     pub algorithm: &'a str,
+    /// A header whose `algorithm=HMAC_SHA256` makes it SHA-256 instead (presets only).
+    pub algorithm_header: &'a str,
     /// `text`, `base64` or `hex`
     pub key: &'a str,
     /// Stripped from the secret first, where it is there.
     pub key_prefix: &'a str,
-    /// What is signed.
+    /// What is signed. Presets also use `{json:/pointer}`, `{params}` (the fields of a form, sorted),
+    /// `{path}` and `{signed_headers}`.
     pub signed: &'a str,
+    /// The header that lists the signed headers, for `{signed_headers}`.
+    pub signed_headers_header: &'a str,
     /// `header:NAME`, `pair:KEY` or `json:/pointer`
     pub timestamp: &'a str,
     /// `s` or `ms`
@@ -110,8 +122,20 @@ pub struct Recipe<'a> {
     pub form_field: &'a str,
     /// In a form, `{body}` is that field's decoded text instead of the raw bytes.
     pub form_field_signed: bool,
+    /// A form without that field is read as an object of its fields.
+    pub form_params: bool,
+    /// What `event_id` names is in a form no event's id; `event_key` is used instead.
+    pub form_has_no_id: bool,
+    /// Several events in one body: the JSON pointer of their list (`""`: the body is the list). What is
+    /// said below is then looked for in each element, and with `batch:/pointer` in the body around them.
+    pub batch: Option<&'a str>,
     /// Where the event's id is; the first source present counts.
     pub event_id: &'a [&'a str],
+    /// Where the provider gives no id: what the key is made of, joined by colons. `body-sha256` is the
+    /// body's hash, `arrival` our time of receipt (every delivery is then an event of its own).
+    pub event_key: &'a [&'a str],
+    /// `json:/pointer` of a value that is used once, for signatures that do not cover the body.
+    pub nonce: &'a str,
     /// Where its type is.
     pub event_type: &'a [&'a str],
     /// Where the second half of its type is, joined with a dot.
@@ -132,6 +156,7 @@ impl Recipe<'_> {
     /// HMAC-SHA256 of the body in lower-case hex, keyed with the secret's text.
     pub const PLAIN: Recipe<'static> = Recipe {
         signature_header: "",
+        signature_field: "",
         prefix: "",
         prefix_optional: false,
         list_separator: "",
@@ -139,15 +164,22 @@ impl Recipe<'_> {
         pair: "",
         encoding: "hex",
         algorithm: "sha256",
+        algorithm_header: "",
         key: "text",
         key_prefix: "",
         signed: "{body}",
+        signed_headers_header: "",
         timestamp: "",
         timestamp_unit: "s",
         header_families: ["", ""],
         form_field: "",
         form_field_signed: false,
+        form_params: false,
+        form_has_no_id: false,
+        batch: None,
         event_id: &[],
+        event_key: &[],
+        nonce: "",
         event_type: &[],
         event_action: "",
         object_id: &[],
@@ -164,15 +196,20 @@ pub struct Scheme {
     name: String,
     preset: Option<&'static Preset>,
     pub(super) header: SignatureHeader,
+    pub(super) signature_field: Option<String>,
     pub(super) encoding: Encoding,
     pub(super) algorithm: Algorithm,
+    algorithm_header: Option<String>,
     pub(super) key: KeyForm,
     pub(super) key_prefix: String,
     signed: Vec<Part>,
+    pub(super) signed_headers_header: Option<String>,
     pub(super) timestamp: Option<Timestamp>,
     families: Option<[String; 2]>,
     pub(super) form: Option<Form>,
     form_field_signed: bool,
+    pub(super) batch: Option<String>,
+    pub(super) nonce: Option<String>,
     pub(super) sources: Sources,
 }
 
@@ -212,6 +249,11 @@ enum Part {
     Body,
     Url,
     Method,
+    // the rest is put together while a delivery is read, and only presets use it
+    Json(String),
+    Params,
+    Path,
+    SignedHeaders,
 }
 
 impl Scheme {
@@ -246,7 +288,7 @@ impl Scheme {
         }
         let plain = Recipe::PLAIN;
         let scheme = Self::build(
-            "custom",
+            CUSTOM,
             &Recipe {
                 signature_header: &custom.signature_header,
                 prefix: or(custom.prefix.as_ref(), ""),
@@ -287,18 +329,23 @@ impl Scheme {
                 recipe.encoding,
                 &[("hex", Encoding::Hex), ("base64", Encoding::Base64)],
             )?,
-            algorithm: algorithm(recipe.algorithm)?,
+            algorithm: algorithm(name, recipe.algorithm)?,
+            algorithm_header: non_empty(recipe.algorithm_header),
+            signature_field: json_pointer("signature_field", recipe.signature_field)?,
             key: one_of(
                 "key",
                 recipe.key,
                 &[("text", KeyForm::Text), ("base64", KeyForm::Base64), ("hex", KeyForm::Hex)],
             )?,
             key_prefix: recipe.key_prefix.to_owned(),
-            signed: template(recipe.signed)?,
+            signed: template(name, recipe.signed)?,
+            signed_headers_header: non_empty(recipe.signed_headers_header),
             timestamp: Timestamp::build(recipe)?,
             families: (recipe.header_families != ["", ""]).then(|| recipe.header_families.map(str::to_owned)),
-            form: non_empty(recipe.form_field).map(|field| Form { field }),
+            form: Form::build(recipe),
             form_field_signed: recipe.form_field_signed,
+            batch: recipe.batch.map(str::to_owned),
+            nonce: json_pointer("nonce", recipe.nonce)?,
             sources: Sources::build(recipe)?,
             header,
         };
@@ -309,7 +356,7 @@ impl Scheme {
     /// The rules that concern two keys at once.
     fn check(&self, recipe: &Recipe<'_>) -> Result<(), String> {
         let uses = |part: &Part| self.signed.contains(part);
-        if !uses(&Part::Body) {
+        if self.name == CUSTOM && !uses(&Part::Body) {
             return Err(rule("signed", recipe.signed, "the body would not be protected; put {body} into it"));
         }
         if uses(&Part::Id) && !matches!(self.sources.event_id.as_slice(), [Source::Header(_)]) {
@@ -330,11 +377,15 @@ impl Scheme {
                 recipe.timestamp,
                 "a time inside the body is signed with the body; take {ts} out of `signed`",
             )),
-            Some(TimestampPlace::Header(_) | TimestampPlace::Pair(_)) if !uses(&Part::Ts) => Err(rule(
-                "timestamp",
-                recipe.timestamp,
-                "an unsigned time proves nothing; put {ts} into `signed` or remove `timestamp`",
-            )),
+            Some(TimestampPlace::Header(_) | TimestampPlace::Pair(_))
+                if !uses(&Part::Ts) && !uses(&Part::SignedHeaders) =>
+            {
+                Err(rule(
+                    "timestamp",
+                    recipe.timestamp,
+                    "an unsigned time proves nothing; put {ts} into `signed` or remove `timestamp`",
+                ))
+            }
             Some(TimestampPlace::Pair(_)) if self.header.list_separator.is_none() || self.header.numbered => {
                 Err(rule(
                     "timestamp",
@@ -398,9 +449,9 @@ impl Scheme {
         self.habits().body_varies
     }
 
-    /// The status for a signature that is missing, malformed or wrong.
-    pub fn bad_signature_status(&self) -> u16 {
-        self.habits().bad_signature_status
+    /// How the provider behaves, and what it wants of us, where there is more to say than "as usual".
+    pub fn behaviour(&self) -> &'static Preset {
+        self.habits()
     }
 
     /// The provider's own limit on bodies, in bytes, where it is above the usual default.
@@ -415,7 +466,24 @@ impl Scheme {
 
     /// Whether the signature covers the body. Money handlers refuse schemes where it does not.
     pub fn body_signed(&self) -> bool {
-        self.signed.contains(&Part::Body)
+        self.algorithm != Algorithm::Token
+            && (self.signed.contains(&Part::Body) || self.signed.contains(&Part::Params))
+    }
+
+    /// Whether several events may come in one body.
+    pub fn is_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Whether inboxd can sign for this provider: not where that takes a private key.
+    pub fn can_sign(&self) -> bool {
+        self.algorithm.can_sign()
+    }
+
+    /// Whether a delivery can come again under another id without anybody noticing but by its body. Of no
+    /// use where every attempt has another body.
+    pub fn has_replay_key(&self) -> bool {
+        self.nonce.is_some() || !self.id_is_signed() && self.body_varies() != BodyVaries::Yes
     }
 
     /// Whether the signature covers the event's id. Where not, a captured delivery can be sent again
@@ -423,8 +491,18 @@ impl Scheme {
     pub fn id_is_signed(&self) -> bool {
         self.sources.event_id.iter().all(|source| match source {
             Source::Header(_) => self.signed.contains(&Part::Id),
-            Source::Json(_) => self.body_signed(),
+            Source::Json(_) | Source::Batch(_) => self.body_signed(),
         })
+    }
+
+    /// Whether the signature stands in the body, where [`super::with_time_and_signature`] writes it.
+    pub fn signature_in_body(&self) -> bool {
+        self.signature_field.is_some()
+    }
+
+    /// Whether a body that is no form is covered by its hash in the URL; see [`super::with_body_hash`].
+    pub fn signs_form_fields(&self) -> bool {
+        self.signed.contains(&Part::Params)
     }
 
     /// Whether the public URL is part of what is signed, so that it must be configured.
@@ -453,6 +531,7 @@ impl Scheme {
             .key
             .key_bytes(&self.key_prefix, bytes)
             .map_err(|problem| format!("secret {label} {problem}"))?;
+        Keyed::new(self.algorithm, &key).map_err(|problem| format!("secret {label} {problem}"))?;
         if self.key != KeyForm::Text && key.len() < DECODED_KEY_BYTES_MIN {
             return Err(format!(
                 "secret {label} decodes to {} bytes, below {DECODED_KEY_BYTES_MIN}: it was cut off or is too weak; copy the whole secret",
@@ -483,20 +562,24 @@ impl Scheme {
         let headers = delivery.headers;
         let renamed = self.family(headers);
         let name = |name: &str| rename(name, renamed);
-        let values = self.header.values(headers, &name(&self.header.name))?;
-        self.check_families(headers)?;
-
-        let id = match self.sources.event_id.first() {
-            Some(Source::Header(id)) if self.signed.contains(&Part::Id) => {
-                let id = name(id);
-                let value = single(headers, &id)?.filter(|value| !value.is_empty()).ok_or(Flaw::NoId(id))?;
-                self.check_id(value)?;
-                value
+        let algorithm = self.algorithm_named(headers)?;
+        let (candidates, pair_times, id) = match &self.signature_field {
+            Some(pointer) => {
+                let json = identity::parse(None, headers, delivery.body).json;
+                let text = json.pointer(pointer).and_then(serde_json::Value::as_str);
+                let text = text.filter(|text| !text.is_empty()).ok_or(Flaw::NoSignature)?;
+                (self.elements(&[text], algorithm)?.0, Vec::new(), "")
             }
-            _ => "",
+            None => {
+                let values = self.header.values(headers, &name(&self.header.name))?;
+                self.check_families(headers)?;
+                let id = self.signed_id(headers, renamed)?;
+                let (candidates, times) = self.elements(&values, algorithm)?;
+                (candidates, times, id)
+            }
         };
-        let (candidates, pair_times) = self.elements(&values)?;
-        let ts = match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
+        let place = self.timestamp.as_ref().map(|timestamp| &timestamp.place);
+        let ts = match place {
             Some(TimestampPlace::Header(header)) => single(headers, &name(header))?,
             Some(TimestampPlace::Pair(_)) => match pair_times.as_slice() {
                 [] => None,
@@ -506,26 +589,112 @@ impl Scheme {
             Some(TimestampPlace::Json(_)) | None => Some(""),
         }
         .ok_or(Flaw::TimestampMissing)?;
-        let in_message = self.signed.contains(&Part::Ts);
+        let in_message = matches!(place, Some(TimestampPlace::Header(_) | TimestampPlace::Pair(_)));
         Ok(Presented {
+            algorithm,
             candidates,
             id,
             ts,
             signed_at: if in_message { Some(plain_decimal(ts)?) } else { None },
             body: self.signed_body(delivery),
+            made: self.made(delivery)?,
         })
     }
 
-    /// The signature that this key makes for a delivery.
-    pub(super) fn tag(&self, keyed: &Keyed, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Tag {
-        keyed.tag(self.signed.iter().map(|part| match part {
+    /// The id, where it is part of what is signed; else nothing.
+    fn signed_id<'a>(&self, headers: &'a Headers, renamed: Option<(&str, &str)>) -> Result<&'a str, Flaw> {
+        match self.sources.event_id.first() {
+            Some(Source::Header(id)) if self.signed.contains(&Part::Id) => {
+                let id = rename(id, renamed);
+                let value = single(headers, &id)?.filter(|value| !value.is_empty()).ok_or(Flaw::NoId(id))?;
+                self.check_id(value)?;
+                Ok(value)
+            }
+            _ => Ok(""),
+        }
+    }
+
+    /// Twilio's shared keys: the header is not signed, but it only chooses between two sound MACs.
+    fn algorithm_named(&self, headers: &Headers) -> Result<Algorithm, Flaw> {
+        let Some(name) = &self.algorithm_header else {
+            return Ok(self.algorithm);
+        };
+        let settings = single(headers, name)?.unwrap_or_default().split(',');
+        let named =
+            settings.filter_map(|pair| pair.split_once('=')).find(|(key, _)| key.trim() == "algorithm");
+        match named.map(|(_, value)| value.trim()) {
+            None | Some("") => Ok(self.algorithm),
+            Some(word) if word.eq_ignore_ascii_case("HMAC_SHA1") => Ok(Algorithm::Sha1),
+            Some(word) if word.eq_ignore_ascii_case("HMAC_SHA256") => Ok(Algorithm::Sha256),
+            Some(_) => Err(Flaw::AlgorithmUnknown(name.clone())),
+        }
+    }
+
+    /// The algorithms that a key of this scheme may be used with.
+    pub(super) fn algorithms(&self) -> Vec<Algorithm> {
+        match self.algorithm_header {
+            Some(_) => vec![Algorithm::Sha1, Algorithm::Sha256],
+            None => vec![self.algorithm],
+        }
+    }
+
+    /// Holds the signatures of a delivery against one key.
+    pub(super) fn judge<'k>(
+        &self,
+        keyed: &'k Keyed,
+        delivery: &Delivery<'_>,
+        presented: &Presented<'_>,
+    ) -> Judge<'k> {
+        keyed.judge(self.pieces(delivery, presented))
+    }
+
+    /// What is signed, piece by piece.
+    pub(super) fn pieces<'p>(
+        &'p self,
+        delivery: &'p Delivery<'_>,
+        presented: &'p Presented<'_>,
+    ) -> impl Iterator<Item = &'p [u8]> {
+        let mut made = presented.made.iter();
+        self.signed.iter().map(move |part| match part {
             Part::Text(text) => text.as_bytes(),
             Part::Ts => presented.ts.as_bytes(),
             Part::Id => presented.id.as_bytes(),
             Part::Body => &presented.body,
             Part::Url => delivery.url.as_bytes(),
             Part::Method => delivery.method.as_bytes(),
-        }))
+            Part::Json(_) | Part::Params | Part::Path | Part::SignedHeaders => {
+                made.next().map_or(&b""[..], Vec::as_slice)
+            }
+        })
+    }
+
+    /// The pieces that have to be put together first, in the order of the template.
+    pub(super) fn made(&self, delivery: &Delivery<'_>) -> Result<Vec<Vec<u8>>, Flaw> {
+        let mut made = Vec::new();
+        for part in &self.signed {
+            made.push(match part {
+                Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
+                Part::Json(pointer) => {
+                    let json = identity::parse(None, delivery.headers, delivery.body).json;
+                    canonical::text(json.pointer(pointer)).ok_or(Flaw::TimestampMissing)?
+                }
+                Part::Params => canonical::params(delivery)?,
+                Part::Path => canonical::path(delivery.url),
+                Part::SignedHeaders => {
+                    let list = self.signed_headers_header.as_deref().unwrap_or_default();
+                    canonical::signed_headers(delivery.headers, list, self.timestamp_header())?
+                }
+            });
+        }
+        Ok(made)
+    }
+
+    /// The header that carries the signed time, where one does.
+    pub(super) fn timestamp_header(&self) -> Option<&str> {
+        match &self.timestamp.as_ref()?.place {
+            TimestampPlace::Header(name) => Some(name),
+            TimestampPlace::Pair(_) | TimestampPlace::Json(_) => None,
+        }
     }
 
     pub(super) fn signed_body<'a>(&self, delivery: &Delivery<'a>) -> Cow<'a, [u8]> {
@@ -596,7 +765,11 @@ impl Scheme {
     }
 
     /// The well-formed signatures, and the values of the timestamp's pair.
-    fn elements<'a>(&self, values: &[&'a str]) -> Result<(Vec<Tag>, Vec<&'a str>), Flaw> {
+    fn elements<'a>(
+        &self,
+        values: &[&'a str],
+        algorithm: Algorithm,
+    ) -> Result<(Vec<Signature>, Vec<&'a str>), Flaw> {
         let ts_key = match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
             Some(TimestampPlace::Pair(key)) => Some(key.as_str()),
             _ => None,
@@ -609,7 +782,7 @@ impl Scheme {
                 times.push(value);
             } else if let Some(text) = self.header.signature(element) {
                 labelled += 1;
-                candidates.extend(Tag::decode(text, self.encoding, self.algorithm));
+                candidates.extend(Signature::decode(text, self.encoding, algorithm));
             }
         }
         match candidates.len() {
@@ -623,13 +796,16 @@ impl Scheme {
 
 /// What a delivery presents.
 pub(super) struct Presented<'a> {
-    pub(super) candidates: Vec<Tag>,
+    pub(super) algorithm: Algorithm,
+    pub(super) candidates: Vec<Signature>,
     pub(super) id: &'a str,
     /// As sent: the signature covers this text, not the number.
     pub(super) ts: &'a str,
     /// In the scheme's unit. `None` where no time is signed, or where it is in the body.
     pub(super) signed_at: Option<i64>,
     pub(super) body: Cow<'a, [u8]>,
+    /// See [`Scheme::made`].
+    pub(super) made: Vec<Vec<u8>>,
 }
 
 /// What is wrong with the headers of a delivery.
@@ -646,6 +822,13 @@ pub(super) enum Flaw {
     TimestampNotDecimal,
     NoId(String),
     IdAmbiguous,
+    AlgorithmUnknown(String),
+    /// A listed header is missing, or the time is not among them.
+    SignedHeadersOdd(String),
+    /// Neither a form nor a hash in the URL: the signature says nothing about this body.
+    BodyUncovered,
+    /// The hash in the signed URL is another body's.
+    BodyHashDiffers,
 }
 
 impl Flaw {
@@ -653,7 +836,11 @@ impl Flaw {
         match self {
             Self::NoSignature => Rejection::SignatureMissing,
             Self::NoId(_) => Rejection::EventIdMissing,
-            Self::SeveralLines(_)
+            Self::BodyHashDiffers => Rejection::SignatureMismatch,
+            Self::AlgorithmUnknown(_)
+            | Self::SignedHeadersOdd(_)
+            | Self::BodyUncovered
+            | Self::SeveralLines(_)
             | Self::NamesDisagree(..)
             | Self::NoneLabelled
             | Self::NoneWellFormed
@@ -672,7 +859,7 @@ impl SignatureHeader {
             Some(name) => (name, true),
             None => (recipe.signature_header, false),
         };
-        if !is_header_name(name) {
+        if !is_header_name(name) && recipe.signature_field.is_empty() {
             return Err(rule(
                 "signature_header",
                 recipe.signature_header,
@@ -731,7 +918,7 @@ impl SignatureHeader {
             None => vec![value],
         };
         let trimmed = self.list_trimmed;
-        pieces.into_iter().map(move |piece| if trimmed { piece.trim() } else { piece })
+        pieces.into_iter().map(move |piece| if trimmed { piece.trim_matches([' ', '\t']) } else { piece })
     }
 
     /// The signature's text, if the element is one of ours.
@@ -787,7 +974,7 @@ pub(super) fn is_header_name(name: &str) -> bool {
 }
 
 /// A header's only value. A second line, even an equal one, is refused.
-fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, Flaw> {
+pub(super) fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, Flaw> {
     let mut values = headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Flaw::SeveralLines(name.to_owned())),
@@ -803,7 +990,7 @@ pub(super) fn rename(name: &str, renamed: Option<(&str, &str)>) -> String {
     }
 }
 
-fn template(text: &str) -> Result<Vec<Part>, String> {
+fn template(name: &str, text: &str) -> Result<Vec<Part>, String> {
     const PLACEHOLDERS: &str = "the placeholders are {ts} {id} {body} {url} {method}";
     let bad = |what: &str| Err(rule("signed", text, &format!("{what}; {PLACEHOLDERS}")));
     let (mut parts, mut rest) = (Vec::new(), text);
@@ -817,31 +1004,50 @@ fn template(text: &str) -> Result<Vec<Part>, String> {
         let Some(inner) = rest.strip_prefix('{') else {
             return bad("a brace is closed that was not opened");
         };
-        let Some((name, after)) = inner.split_once('}') else {
+        let Some((word, after)) = inner.split_once('}') else {
             return bad("a brace is not closed");
         };
-        parts.push(match name {
-            "ts" => Part::Ts,
-            "id" => Part::Id,
-            "body" => Part::Body,
-            "url" => Part::Url,
-            "method" => Part::Method,
-            other => return bad(&format!("{{{other}}} is unknown")),
+        parts.push(match placeholder(name, word) {
+            Some(part) => part,
+            None => return bad(&format!("{{{word}}} is unknown")),
         });
         rest = after;
     }
     Ok(parts)
 }
 
-fn algorithm(text: &str) -> Result<Algorithm, String> {
-    if text == "sha1" {
-        return Err(rule(
-            "algorithm",
-            text,
-            "SHA-1 is not available in this version yet; if the provider can sign with SHA-256, use \"sha256\"",
-        ));
+fn placeholder(name: &str, word: &str) -> Option<Part> {
+    Some(match word {
+        "ts" => Part::Ts,
+        "id" => Part::Id,
+        "body" => Part::Body,
+        "url" => Part::Url,
+        "method" => Part::Method,
+        _ if name == CUSTOM => return None,
+        "params" => Part::Params,
+        "path" => Part::Path,
+        "signed_headers" => Part::SignedHeaders,
+        word => Part::Json(word.strip_prefix("json:")?.to_owned()),
+    })
+}
+
+fn algorithm(name: &str, text: &str) -> Result<Algorithm, String> {
+    const MACS: [(&str, Algorithm); 2] = [("sha256", Algorithm::Sha256), ("sha1", Algorithm::Sha1)];
+    match text {
+        "token" if name != CUSTOM => Ok(Algorithm::Token),
+        "ed25519" if name != CUSTOM => Ok(Algorithm::Ed25519),
+        "ecdsa-p256" if name != CUSTOM => Ok(Algorithm::EcdsaP256),
+        text => one_of("algorithm", text, &MACS),
     }
-    one_of("algorithm", text, &[("sha256", Algorithm::Sha256)])
+}
+
+/// The pointer of a `json:/pointer`; `None` where nothing is named.
+fn json_pointer(key: &str, text: &str) -> Result<Option<String>, String> {
+    match text.strip_prefix("json:") {
+        None if text.is_empty() => Ok(None),
+        Some(pointer) if pointer.starts_with('/') => Ok(Some(pointer.to_owned())),
+        _ => Err(rule(key, text, "write json:/pointer")),
+    }
 }
 
 fn one_of<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, String> {

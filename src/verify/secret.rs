@@ -1,7 +1,8 @@
-//! Secrets, the keys made from them, and the tags made with those keys.
+//! Secrets, the keys made from them, and the signatures judged with those keys.
 //!
 //! A [`Secret`] is known by its label and fingerprint and never shown. A `Tag` has no `PartialEq`:
 //! two tags can only be compared in constant time, so `==` on a signature does not compile.
+//! Public keys, which some providers hand out instead of a secret, go through the same door.
 
 use std::fmt;
 
@@ -10,6 +11,8 @@ use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use p256::ecdsa::signature::Verifier as _;
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
@@ -57,21 +60,53 @@ pub(super) enum Encoding {
     Base64,
 }
 
-/// The hash under the HMAC.
+/// How a signature is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
+    /// HMAC-SHA256
     Sha256,
+    /// HMAC-SHA1, which is still a sound MAC although SHA-1 is no sound hash.
+    Sha1,
+    /// No signature at all: the header holds the secret itself.
+    Token,
+    /// Ed25519, with the provider's public key.
+    Ed25519,
+    /// ECDSA on P-256 over SHA-256, with the provider's public key.
+    EcdsaP256,
 }
 
 impl Algorithm {
-    fn tag_bytes(self) -> usize {
+    /// The length of a signature, where it has only one.
+    fn signature_bytes(self) -> Option<usize> {
         match self {
-            Self::Sha256 => 32,
+            Self::Sha256 => Some(32),
+            Self::Sha1 => Some(20),
+            Self::Ed25519 => Some(64),
+            Self::Token | Self::EcdsaP256 => None,
+        }
+    }
+
+    /// What a person calls it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Sha256 => "HMAC-SHA256",
+            Self::Sha1 => "HMAC-SHA1",
+            Self::Token => "static token",
+            Self::Ed25519 => "Ed25519 signature",
+            Self::EcdsaP256 => "ECDSA P-256 signature",
+        }
+    }
+
+    /// Whether inboxd can make such signatures: it never holds a provider's private key.
+    pub(super) fn can_sign(self) -> bool {
+        match self {
+            Self::Sha256 | Self::Sha1 | Self::Token => true,
+            Self::Ed25519 | Self::EcdsaP256 => false,
         }
     }
 }
 
-/// How the configured secret becomes the HMAC key.
+/// How the configured secret becomes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyForm {
     /// Its bytes, verbatim.
@@ -118,60 +153,168 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// An HMAC with its key already absorbed.
+/// A key ready for use; an HMAC has absorbed it already.
 #[derive(Clone)]
 pub(super) enum Keyed {
     Sha256(Hmac<Sha256>),
+    Sha1(Hmac<Sha1>),
+    Token(Tag),
+    Ed25519(Box<ed25519_dalek::VerifyingKey>),
+    EcdsaP256(Box<p256::ecdsa::VerifyingKey>),
 }
 
+/// All that stands before the point in a DER-encoded P-256 public key (RFC 5480): one spelling only.
+const P256_SPKI_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
 impl Keyed {
+    /// # Errors
+    /// The bytes cannot be a key of this algorithm; the end of a sentence that names the secret.
     pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, String> {
         match algorithm {
             Algorithm::Sha256 => {
                 Hmac::new_from_slice(key).map(Self::Sha256).map_err(|error| error.to_string())
             }
+            Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(|error| error.to_string()),
+            Algorithm::Token => Ok(Self::Token(Tag::of_token(key))),
+            Algorithm::Ed25519 => key
+                .try_into()
+                .ok()
+                .and_then(|bytes| ed25519_dalek::VerifyingKey::from_bytes(bytes).ok())
+                .filter(|key| !key.is_weak())
+                .map(|key| Self::Ed25519(Box::new(key)))
+                .ok_or_else(|| {
+                    String::from("is no Ed25519 public key (32 bytes); copy the application's public key")
+                }),
+            Algorithm::EcdsaP256 => key
+                .strip_prefix(&P256_SPKI_PREFIX)
+                .and_then(|point| p256::ecdsa::VerifyingKey::from_sec1_bytes(point).ok())
+                .map(|key| Self::EcdsaP256(Box::new(key)))
+                .ok_or_else(|| {
+                    String::from("is no P-256 public key (91 bytes of DER); copy the whole verification key")
+                }),
         }
     }
 
-    /// The tag over the pieces, fed one after the other: the body is never copied.
-    pub(super) fn tag<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Tag {
+    /// The tag over the pieces, fed one after the other: the body is never copied. `None` for a public
+    /// key, which makes none.
+    pub(super) fn tag<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Tag> {
         match self {
             Self::Sha256(mac) => {
                 let mut mac = mac.clone();
                 pieces.for_each(|piece| mac.update(piece));
-                Tag(mac.finalize().into_bytes().into())
+                Some(Tag(mac.finalize().into_bytes().into()))
             }
+            Self::Sha1(mac) => {
+                let mut mac = mac.clone();
+                pieces.for_each(|piece| mac.update(piece));
+                let mut bytes = [0; 32];
+                bytes[..20].copy_from_slice(&mac.finalize().into_bytes());
+                Some(Tag(bytes))
+            }
+            Self::Token(tag) => Some(tag.clone()),
+            Self::Ed25519(_) | Self::EcdsaP256(_) => None,
+        }
+    }
+
+    /// Ready to judge signatures over the pieces.
+    pub(super) fn judge<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Judge<'_> {
+        let message = |pieces: &mut dyn Iterator<Item = &'a [u8]>| pieces.flatten().copied().collect();
+        let mut pieces = pieces;
+        match self {
+            Self::Ed25519(key) => Judge::Ed25519(key, message(&mut pieces)),
+            Self::EcdsaP256(key) => Judge::EcdsaP256(key, message(&mut pieces)),
+            Self::Sha256(_) | Self::Sha1(_) | Self::Token(_) => match self.tag(pieces) {
+                Some(tag) => Judge::Tag(tag),
+                None => Judge::Nobody,
+            },
         }
     }
 }
 
-/// A signature's bytes; shorter ones are followed by zeros. Deliberately without `PartialEq`.
+/// One key and one message: what a signature is held against.
+pub(super) enum Judge<'k> {
+    Tag(Tag),
+    Ed25519(&'k ed25519_dalek::VerifyingKey, Vec<u8>),
+    EcdsaP256(&'k p256::ecdsa::VerifyingKey, Vec<u8>),
+    Nobody,
+}
+
+impl Judge<'_> {
+    /// In constant time for MACs and tokens; nothing about a public key is secret.
+    pub(super) fn accepts(&self, signature: &Signature) -> Choice {
+        match (self, signature) {
+            (Self::Tag(tag), Signature::Tag(other)) => tag.ct_eq(other),
+            (Self::Ed25519(key, message), Signature::Ed25519(signature)) => {
+                Choice::from(u8::from(key.verify_strict(message, signature).is_ok()))
+            }
+            (Self::EcdsaP256(key, message), Signature::EcdsaP256(signature)) => {
+                Choice::from(u8::from(key.verify(message, signature.as_ref()).is_ok()))
+            }
+            _ => Choice::from(0),
+        }
+    }
+}
+
+/// A signature as presented: well-formed, and nothing more is known of it.
+pub(super) enum Signature {
+    Tag(Tag),
+    Ed25519(Box<ed25519_dalek::Signature>),
+    EcdsaP256(Box<p256::ecdsa::Signature>),
+}
+
+impl Signature {
+    /// Reads a signature: exact length, one spelling only.
+    pub(super) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Option<Self> {
+        if algorithm == Algorithm::Token {
+            return Some(Self::Tag(Tag::of_token(text.as_bytes())));
+        }
+        let bytes = match encoding {
+            Encoding::Hex => unhex_lower(text.as_bytes())?,
+            Encoding::Base64 => STANDARD.decode(text).ok()?,
+        };
+        if algorithm.signature_bytes().is_some_and(|wanted| wanted != bytes.len()) {
+            return None;
+        }
+        match algorithm {
+            Algorithm::Sha256 | Algorithm::Sha1 => {
+                let mut tag = [0; 32];
+                tag.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+                Some(Self::Tag(Tag(tag)))
+            }
+            Algorithm::Ed25519 => {
+                Some(Self::Ed25519(Box::new(ed25519_dalek::Signature::from_slice(&bytes).ok()?)))
+            }
+            Algorithm::EcdsaP256 => {
+                Some(Self::EcdsaP256(Box::new(p256::ecdsa::Signature::from_der(&bytes).ok()?)))
+            }
+            Algorithm::Token => None,
+        }
+    }
+}
+
+/// A MAC's bytes; shorter ones are followed by zeros. Deliberately without `PartialEq`.
+#[derive(Clone)]
 pub(super) struct Tag([u8; 32]);
 
 impl Tag {
-    /// Reads a signature: exact length, one spelling only.
-    pub(super) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Option<Self> {
-        let mut bytes = [0; 32];
-        let wanted = bytes.get_mut(..algorithm.tag_bytes())?;
-        match encoding {
-            Encoding::Hex => unhex_lower(text.as_bytes(), wanted)?,
-            Encoding::Base64 => {
-                let decoded = STANDARD.decode(text).ok()?;
-                (decoded.len() == wanted.len()).then(|| wanted.copy_from_slice(&decoded))?;
-            }
-        }
-        Some(Self(bytes))
+    /// Of a token its hash, so that comparing says nothing of its length either.
+    fn of_token(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
     }
 
     pub(super) fn encode(&self, encoding: Encoding, algorithm: Algorithm) -> String {
-        let bytes = &self.0[..algorithm.tag_bytes()];
+        let length = algorithm.signature_bytes().unwrap_or_default();
+        let bytes = self.0.get(..length).unwrap_or_default();
         match encoding {
             Encoding::Hex => hex(bytes),
             Encoding::Base64 => STANDARD.encode(bytes),
         }
     }
 
-    pub(super) fn ct_eq(&self, other: &Self) -> Choice {
+    fn ct_eq(&self, other: &Self) -> Choice {
         self.0.ct_eq(&other.0)
     }
 }
@@ -183,12 +326,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-fn unhex_lower(text: &[u8], out: &mut [u8]) -> Option<()> {
-    if text.len() != out.len() * 2 || text.iter().any(u8::is_ascii_uppercase) {
-        return None;
-    }
-    out.copy_from_slice(&unhex_any_case(text)?);
-    Some(())
+fn unhex_lower(text: &[u8]) -> Option<Vec<u8>> {
+    if text.iter().any(u8::is_ascii_uppercase) { None } else { unhex_any_case(text) }
 }
 
 fn unhex_any_case(text: &[u8]) -> Option<Vec<u8>> {
@@ -221,7 +360,7 @@ mod tests {
     #[test]
     fn a_signature_has_one_spelling() {
         let good = "ab".repeat(32);
-        let decodes = |text: &str, encoding| Tag::decode(text, encoding, Algorithm::Sha256).is_some();
+        let decodes = |text: &str, encoding| Signature::decode(text, encoding, Algorithm::Sha256).is_some();
         assert!(decodes(&good, Encoding::Hex));
         for bad in [
             good.to_uppercase(),

@@ -1,12 +1,15 @@
 //! Signing: the headers that make a delivery genuine for any scheme the engine can verify.
 //!
-//! For test deliveries and for handing events on. The body is never changed.
+//! For test deliveries and for handing events on. [`sign`] never changes the body; where a time or the
+//! signature stands inside it, [`with_time_and_signature`] writes them there first.
 
 use std::fmt;
 
+use serde_json::Value;
+
 use super::identity::Source;
 use super::scheme::{Presented, Scheme, TimestampPlace};
-use super::secret::Keyed;
+use super::secret::{Algorithm, Keyed, Tag};
 use super::{Delivery, Headers, Secret};
 
 /// A delivery to be signed.
@@ -35,55 +38,123 @@ impl fmt::Debug for Unsigned<'_> {
 }
 
 /// The scheme's own headers for a delivery: id and type where they are headers, time and signature.
-/// The caller adds the content type.
+/// The caller adds the content type. Where the signature stands in the body there is none among them.
 ///
 /// # Errors
-/// The secret cannot be a key of this scheme; the text names it by its label.
+/// The secret cannot be a key of this scheme, or signing takes a private key that only the provider
+/// has; the text names the secret by its label.
 pub fn sign(
     scheme: &Scheme,
     secret: &Secret,
     unsigned: &Unsigned<'_>,
 ) -> Result<Vec<(String, String)>, String> {
-    let key = scheme
-        .key
-        .key_bytes(&scheme.key_prefix, secret.expose())
-        .map_err(|problem| format!("secret {} {problem}", secret.label()))?;
-    let keyed = Keyed::new(scheme.algorithm, &key)?;
-    let headers = Headers::from_iter([("content-type", unsigned.content_type)]);
-    let delivery =
-        Delivery { method: unsigned.method, url: unsigned.url, headers: &headers, body: unsigned.body };
-    let place = scheme.timestamp.as_ref().map(|timestamp| &timestamp.place);
+    let mut signed = identity_headers(scheme, unsigned);
     let ts = match scheme.timestamp.as_ref() {
-        Some(timestamp) => {
-            (i128::from(unsigned.signed_at_s) * 1000 / i128::from(timestamp.unit_ms)).to_string()
-        }
+        Some(timestamp) => time_text(unsigned.signed_at_s, timestamp.unit_ms),
         None => String::new(),
     };
-    let tag = scheme.tag(
-        &keyed,
-        &delivery,
-        &Presented {
-            candidates: Vec::new(),
-            id: unsigned.event_id,
-            ts: &ts,
-            signed_at: None,
-            body: scheme.signed_body(&delivery),
-        },
-    );
-
-    let mut signed = identity_headers(scheme, unsigned);
-    let mut signature = scheme.header.element(&tag.encode(scheme.encoding, scheme.algorithm));
-    match place {
-        Some(TimestampPlace::Header(name)) => signed.push((name.clone(), ts)),
-        Some(TimestampPlace::Pair(key)) => {
-            let separator = scheme.header.list_separator.as_deref().unwrap_or_default();
-            signature = format!("{key}={ts}{separator}{signature}");
-        }
-        Some(TimestampPlace::Json(_)) | None => {}
+    if let Some(name) = scheme.timestamp_header() {
+        signed.push((name.to_owned(), ts.clone()));
+    }
+    if scheme.signature_field.is_some() {
+        return Ok(signed);
+    }
+    if let Some(list) = &scheme.signed_headers_header {
+        let mut names: Vec<_> = signed.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        names.extend([String::from("content-type"), list.to_ascii_lowercase()]);
+        names.sort_unstable();
+        signed.push((list.clone(), names.join(",")));
+    }
+    let element = if scheme.algorithm == Algorithm::Token {
+        String::from_utf8_lossy(secret.expose()).into_owned()
+    } else {
+        let content_type = [(String::from("content-type"), unsigned.content_type.to_owned())];
+        let headers = Headers::from_iter(signed.iter().cloned().chain(content_type));
+        let Unsigned { method, url, body, .. } = *unsigned;
+        let delivery = Delivery { method, url, headers: &headers, body };
+        tag(scheme, secret, &delivery, unsigned.event_id, &ts)?.encode(scheme.encoding, scheme.algorithm)
+    };
+    let mut signature = scheme.header.element(&element);
+    if let Some(TimestampPlace::Pair(key)) = scheme.timestamp.as_ref().map(|timestamp| &timestamp.place) {
+        let separator = scheme.header.list_separator.as_deref().unwrap_or_default();
+        signature = format!("{key}={ts}{separator}{signature}");
     }
     let number = if scheme.header.numbered { "1" } else { "" };
     signed.push((format!("{}{number}", scheme.header.name), signature));
     Ok(signed)
+}
+
+/// The body with time and signature written where this scheme has them; unchanged where it has neither
+/// inside the body, and where the body is no JSON object.
+///
+/// # Errors
+/// As [`sign`].
+pub fn with_time_and_signature(
+    scheme: &Scheme,
+    secret: &Secret,
+    body: Vec<u8>,
+    signed_at_s: i64,
+) -> Result<Vec<u8>, String> {
+    let time = scheme.timestamp.as_ref().and_then(|timestamp| match &timestamp.place {
+        TimestampPlace::Json(pointer) => Some((pointer, timestamp.unit_ms)),
+        TimestampPlace::Header(_) | TimestampPlace::Pair(_) => None,
+    });
+    let (Some((pointer, unit_ms)), Ok(mut json)) = (time, serde_json::from_slice::<Value>(&body)) else {
+        return Ok(body);
+    };
+    let text = time_text(signed_at_s, unit_ms);
+    // a time beside a signature is a text (Mailgun), one inside the event a number (Linear)
+    let value = match (&scheme.signature_field, text.parse::<i64>()) {
+        (None, Ok(number)) => Value::from(number),
+        (Some(_), _) | (None, Err(_)) => Value::from(text),
+    };
+    set(&mut json, pointer, value);
+    if let Some(field) = &scheme.signature_field {
+        let (headers, body) = (Headers::default(), json.to_string().into_bytes());
+        let delivery = Delivery { method: "POST", url: "", headers: &headers, body: &body[..] };
+        let tag = tag(scheme, secret, &delivery, "", "")?;
+        set(&mut json, field, Value::from(tag.encode(scheme.encoding, scheme.algorithm)));
+    }
+    Ok(json.to_string().into_bytes())
+}
+
+fn time_text(signed_at_s: i64, unit_ms: i64) -> String {
+    (i128::from(signed_at_s) * 1000 / i128::from(unit_ms)).to_string()
+}
+
+fn set(json: &mut Value, pointer: &str, value: Value) {
+    let Some((parent, key)) = pointer.rsplit_once('/') else { return };
+    if let Some(Value::Object(fields)) = json.pointer_mut(parent) {
+        fields.insert(key.to_owned(), value);
+    }
+}
+
+fn tag(scheme: &Scheme, secret: &Secret, delivery: &Delivery<'_>, id: &str, ts: &str) -> Result<Tag, String> {
+    if !scheme.can_sign() {
+        return Err(format!(
+            "{} signs with a private key that only it has (the configured key is the public one): inboxd can verify its deliveries but not make them",
+            scheme.name()
+        ));
+    }
+    let key = scheme
+        .key
+        .key_bytes(&scheme.key_prefix, secret.expose())
+        .map_err(|problem| format!("secret {} {problem}", secret.label()))?;
+    let made = scheme.made(delivery).map_err(|_| {
+        String::from("the body is neither a form nor JSON with the fields this provider signs")
+    })?;
+    let presented = Presented {
+        algorithm: scheme.algorithm,
+        candidates: Vec::new(),
+        id,
+        ts,
+        signed_at: None,
+        body: scheme.signed_body(delivery),
+        made,
+    };
+    Keyed::new(scheme.algorithm, &key)?
+        .tag(scheme.pieces(delivery, &presented))
+        .ok_or_else(|| String::from("this key makes no signatures"))
 }
 
 fn identity_headers(scheme: &Scheme, unsigned: &Unsigned<'_>) -> Vec<(String, String)> {

@@ -27,6 +27,9 @@ impl Checker {
         self.say_what_is_not_done(&name, endpoints);
         let signs = [("provider", Sign::Provider), ("standard", Sign::Standard), ("none", Sign::None)];
         let sign = self.choice(&of("sign"), raw.sign.as_deref(), &signs);
+        if sign == Sign::Provider {
+            self.can_sign_like_the_provider(&of("sign"), &name, endpoints);
+        }
         let orders = [("object", Order::Object), ("none", Order::None)];
         let order = self.choice(&of("order"), raw.order.as_deref(), &orders);
         let formats = [("json", BodyFormat::Json), ("form", BodyFormat::Form)];
@@ -81,6 +84,19 @@ impl Checker {
             self.problem(key, format!("\"{lease}\": {rule}; {advice}"));
         }
         lease
+    }
+
+    /// A provider with a private key signs what nobody else can.
+    fn can_sign_like_the_provider(&mut self, key: &str, name: &str, endpoints: &[Endpoint]) {
+        for endpoint in endpoints {
+            let is_fed =
+                endpoint.notify.as_deref() == Some(name) || endpoint.forward.iter().any(|to| to == name);
+            if is_fed && !endpoint.verifier.scheme().can_sign() {
+                let provider = &endpoint.provider;
+                let rule = format!("{provider} signs with a private key that only it has");
+                self.problem(key, format!("\"provider\": {rule}; write sign = \"standard\" or \"none\""));
+            }
+        }
     }
 
     fn say_what_is_not_done(&mut self, name: &str, endpoints: &[Endpoint]) {

@@ -7,13 +7,15 @@ use std::time::Duration;
 use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
 use crate::config::{
-    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, duration_text,
-    preset_exists, preset_names, preset_never_retries, scheme_of,
+    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, Replay,
+    duration_text, preset_exists, preset_name, preset_names, preset_never_retries, scheme_of,
 };
-use crate::verify::{CustomScheme, Verifier};
+use crate::verify::{CustomScheme, Scheme, Verifier};
 
 /// From here on a tolerance is odd.
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
+/// Handlers that move money: what they read must be signed.
+const MONEY_HANDLERS: [&str; 2] = ["billing", "orders"];
 /// Paths that the listener answers itself.
 const OWN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
@@ -52,6 +54,11 @@ impl Checker {
             raw.on_redelivery.as_deref(),
             &[("requeue", OnRedelivery::Requeue), ("count", OnRedelivery::Count)],
         );
+        let replay = self.choice(
+            &format!("{key}.replay"),
+            raw.replay.as_deref(),
+            &[("flag", Replay::Flag), ("refuse", Replay::Refuse), ("allow", Replay::Allow)],
+        );
         self.scheme(&key, provider.as_deref(), raw.scheme.as_ref());
         let secrets = self.endpoint_secrets(&key, &raw.secrets);
         let (provider, path, secrets) = (provider?, path?, secrets?);
@@ -61,14 +68,8 @@ impl Checker {
         let scheme = scheme_of(&provider, raw.scheme.as_ref())
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
-        let usual = Duration::from_secs(scheme.tolerance_s().into());
-        let tolerance = self.duration(&format!("{key}.tolerance"), raw.tolerance.as_ref(), usual);
-        if tolerance > TOLERANCE_ADVISED {
-            let typed = duration_text(tolerance);
-            self.warn(format!(
-                "{key}.tolerance: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
-            ));
-        }
+        self.fits(&key, &raw, &scheme, limits);
+        let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
             .map_err(|reason| self.problem(format!("{key}.secrets"), reason))
@@ -90,12 +91,51 @@ impl Checker {
             account: raw.account,
             on_scope_mismatch,
             on_redelivery,
+            replay,
         })
+    }
+
+    fn tolerance(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme) -> Duration {
+        let key = format!("{key}.tolerance");
+        let usual = Duration::from_secs(scheme.tolerance_s().into());
+        let tolerance = self.duration(&key, raw.tolerance.as_ref(), usual);
+        if tolerance > TOLERANCE_ADVISED {
+            let typed = duration_text(tolerance);
+            self.warn(format!(
+                "{key}: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
+            ));
+        }
+        tolerance
+    }
+
+    /// What the provider's way of signing and waiting rules out.
+    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, limits: &Limits) {
+        let name = scheme.name();
+        for handler in raw.handlers.iter().filter(|name| MONEY_HANDLERS.contains(&name.as_str())) {
+            if !scheme.body_signed() {
+                self.problem(format!("{key}.handlers"), format!(
+                    "\"{handler}\": books money, and {name} does not sign the body; take it out, and fetch the object from the provider instead"
+                ));
+            }
+        }
+        if raw.replay.is_some() && !scheme.has_replay_key() {
+            self.warn(format!(
+                "{key}.replay: has no effect: {name} signs the event's id, so ids tell replays"
+            ));
+        }
+        let deadline = scheme.behaviour().deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
+        if let Some(deadline) = deadline.filter(|deadline| *deadline < limits.handler_timeout)
+            && !raw.handlers.is_empty()
+        {
+            self.warn(format!(
+                "{key}: {name} waits {} s for an answer, and limits.handler_timeout allows handlers more",
+                deadline.as_secs()
+            ));
+        }
     }
 
     fn absent_keys(&mut self, key: &str, raw: &RawEndpoint) {
         self.absent_from_this_version(&format!("{key}.forward"), !raw.forward.is_empty());
-        self.absent_from_this_version(&format!("{key}.replay"), raw.replay.is_some());
         self.absent_from_this_version(&format!("{key}.proxy_timeout"), raw.proxy_timeout.is_some());
     }
 
@@ -204,7 +244,7 @@ impl Checker {
             self.problem(key, format!("\"{typed}\": is unknown; {}", suggest::advice(typed, known)));
             return None;
         }
-        Some(typed.to_owned())
+        Some(preset_name(typed).to_owned())
     }
 
     fn path(&mut self, key: &str, name: &str, typed: Option<&str>) -> Option<String> {

@@ -1,0 +1,230 @@
+//! `providers`: the presets, printed from the table they are.
+
+use inboxd::config::closest;
+use inboxd::verify::Scheme;
+use inboxd::verify::presets::{self, Handshake, Preset};
+use serde_json::{Value, json};
+
+use super::args::{ProviderArgs, ProvidersListArgs, ProvidersVerb};
+use super::init::{endpoint_table, secret_variable};
+use super::store::table;
+use super::{Exit, Failure, put};
+
+/// `list` and `show`.
+pub(crate) fn run(verb: &ProvidersVerb) -> Result<(), Failure> {
+    match verb {
+        ProvidersVerb::List(args) => list(args),
+        ProvidersVerb::Show(args) => show(args),
+    }
+}
+
+fn list(args: &ProvidersListArgs) -> Result<(), Failure> {
+    if args.json {
+        let lines: Result<String, Failure> =
+            presets::all().iter().map(|preset| Ok(format!("{}\n", to_json(preset)?))).collect();
+        return put(&lines?);
+    }
+    let row = |preset: &&Preset| {
+        vec![
+            preset.name.to_owned(),
+            preset.title.to_owned(),
+            signature_place(preset),
+            if preset.retries_by_itself { "yes" } else { "never" }.to_owned(),
+            remarks(preset).join(", "),
+        ]
+    };
+    let head = ["PROVIDER", "TITLE", "SIGNATURE", "RETRIES", "REMARKS"];
+    put(&table(&head, &presets::all().iter().map(row).collect::<Vec<_>>()))
+}
+
+fn show(args: &ProviderArgs) -> Result<(), Failure> {
+    let preset = presets::find(&args.name).ok_or_else(|| unknown(&args.name))?;
+    if args.json {
+        return put(&format!("{}\n", to_json(preset)?));
+    }
+    let mut text = format!("{} ({})\n\n", preset.title, preset.name);
+    for (what, said) in facts(preset)? {
+        text.push_str(&wrapped(&format!("{what}:"), &said));
+    }
+    text.push_str("\nIn inboxd.toml:\n\n");
+    if preset.recipe.signed.contains("{url}") {
+        text.push_str("public_url = \"https://hooks.example.com\"\n\n");
+    }
+    let (path, secret) =
+        (format!("/webhooks/{}", preset.name), format!("env:{}", secret_variable(preset.name)));
+    text.push_str(&endpoint_table(preset.name, preset.name, &path, &secret, Some(preset)));
+    put(&text)
+}
+
+fn unknown(name: &str) -> Failure {
+    let advice = match closest(name, presets::all().iter().map(|preset| preset.name)) {
+        Some(word) => format!("did you mean {word}?"),
+        None => "`inboxd providers list` names them".to_owned(),
+    };
+    Failure::new(Exit::NotFound, format!("there is no provider {name:?}; {advice}"))
+}
+
+/// What there is to say about a provider, in the order in which one needs it. The manual has the same.
+pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Failure> {
+    let scheme = scheme(preset)?;
+    let recipe = &preset.recipe;
+    let sources = |list: &[&str]| list.join(" or ");
+    let mut facts = vec![
+        ("Set up", preset.setup.to_owned()),
+        ("Secret", preset.secret.to_owned()),
+        ("Documentation", preset.docs.to_owned()),
+        ("Signature", signature(preset)),
+        (
+            "Signed",
+            if recipe.signed.is_empty() { "nothing".to_owned() } else { recipe.signed.replace('\n', "\\n") },
+        ),
+    ];
+    if !recipe.timestamp.is_empty() {
+        facts.push((
+            "Signed time",
+            format!(
+                "{} in {}, at most {} s from now",
+                recipe.timestamp,
+                if recipe.timestamp_unit == "ms" { "milliseconds" } else { "seconds" },
+                preset.tolerance_s
+            ),
+        ));
+    }
+    if recipe.batch.is_some() {
+        facts.push(("Batch", "several events in one delivery, each stored by itself".to_owned()));
+    }
+    let id = match (recipe.event_id, recipe.event_key) {
+        ([], key) => format!("none; the key is made of {}", key.join(", ")),
+        (id, _) if scheme.id_is_signed() => format!("{}, signed", sources(id)),
+        (id, _) => format!("{}, NOT signed", sources(id)),
+    };
+    facts.push(("Event id", id));
+    let action =
+        if recipe.event_action.is_empty() { String::new() } else { format!(" and {}", recipe.event_action) };
+    facts.push(("Event type", format!("{}{action}", sources(recipe.event_type))));
+    facts.push(("Object", sources(recipe.object_id)));
+    facts.push(("Account", sources(recipe.account)));
+    facts.push(("Replays", replays(&scheme).to_owned()));
+    facts.push(("Handshake", handshake(preset.handshake).to_owned()));
+    facts.push(("Waits", preset.deadline_s.map_or(String::new(), |s| format!("{s} s for an answer"))));
+    facts.push(("Sends again", preset.retries.to_owned()));
+    let signer = if scheme.can_sign() {
+        ""
+    } else {
+        "`inboxd send` cannot sign for it: that takes the provider's private key"
+    };
+    facts.push(("Test sends", signer.to_owned()));
+    facts.push(("Also called", preset.aliases.join(", ")));
+    facts.push(("Note", preset.notes.to_owned()));
+    facts.push(("Unconfirmed", preset.unconfirmed.to_owned()));
+    facts.retain(|(_, said)| !said.is_empty());
+    Ok(facts)
+}
+
+fn scheme(preset: &Preset) -> Result<Scheme, Failure> {
+    Scheme::named(preset.name).map_err(|reason| Failure::new(Exit::Internal, reason))
+}
+
+fn signature_place(preset: &Preset) -> String {
+    match preset.recipe.signature_header {
+        "" => preset.recipe.signature_field.to_owned(),
+        header => header.to_owned(),
+    }
+}
+
+fn signature(preset: &Preset) -> String {
+    let recipe = &preset.recipe;
+    let label = match (recipe.pair, recipe.prefix) {
+        ("", "") => String::new(),
+        ("", prefix) => format!(", after {prefix}"),
+        (pair, _) => format!(", as {pair}=…"),
+    };
+    let how = match recipe.algorithm {
+        "sha256" => "HMAC-SHA256",
+        "sha1" => "HMAC-SHA1",
+        "ed25519" => "Ed25519",
+        "ecdsa-p256" => "ECDSA P-256",
+        _ => return format!("{}: the token itself", signature_place(preset)),
+    };
+    format!("{}: {how} in {}{label}", signature_place(preset), recipe.encoding)
+}
+
+fn remarks(preset: &Preset) -> Vec<&'static str> {
+    let Ok(scheme) = Scheme::named(preset.name) else {
+        return Vec::new();
+    };
+    [
+        (!scheme.body_signed(), "body NOT signed"),
+        (scheme.has_replay_key(), "id not signed"),
+        (scheme.is_batch(), "batches"),
+        (scheme.signs_url(), "needs public_url"),
+        (preset.handshake != Handshake::None, "handshake"),
+        (!scheme.can_sign(), "public key"),
+    ]
+    .into_iter()
+    .filter_map(|(holds, remark)| holds.then_some(remark))
+    .collect()
+}
+
+fn replays(scheme: &Scheme) -> &'static str {
+    if !scheme.body_signed() {
+        "the body is not signed: anybody who saw one delivery can make others; money handlers refuse it"
+    } else if scheme.has_replay_key() {
+        "the same body under a new id is kept for a person (replay = \"flag\"), since the id is not signed"
+    } else {
+        ""
+    }
+}
+
+fn handshake(handshake: Handshake) -> &'static str {
+    match handshake {
+        Handshake::None => "",
+        Handshake::SlackChallenge => "url_verification, signed: the challenge is sent back",
+        Handshake::ZoomValidation => "endpoint.url_validation, signed: the token is sent back with its HMAC",
+        Handshake::DropboxChallenge => "GET ?challenge=…: sent back as plain text",
+        Handshake::WooCommercePing => "the unsigned form webhook_id=N: answered 200, not stored",
+        Handshake::DiscordPing => "type 0: answered 204; type 1 of interactions: {\"type\":1}; both signed",
+        Handshake::KomojuPing => "ping, signed: answered 200, not stored",
+    }
+}
+
+/// Fields for programs; texts as in the table, and what follows from the scheme.
+fn to_json(preset: &Preset) -> Result<Value, Failure> {
+    let scheme = scheme(preset)?;
+    let recipe = &preset.recipe;
+    Ok(json!({
+        "name": preset.name, "aliases": preset.aliases, "title": preset.title, "docs": preset.docs,
+        "setup": preset.setup, "secret": preset.secret, "notes": preset.notes, "unconfirmed": preset.unconfirmed,
+        "signature": signature_place(preset), "algorithm": recipe.algorithm, "encoding": recipe.encoding,
+        "key": recipe.key, "key_prefix": recipe.key_prefix, "signed": recipe.signed,
+        "timestamp": recipe.timestamp, "timestamp_unit": recipe.timestamp_unit, "tolerance_s": preset.tolerance_s,
+        "event_id": recipe.event_id, "event_key": recipe.event_key, "event_type": recipe.event_type,
+        "object_id": recipe.object_id, "account": recipe.account,
+        "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(),
+        "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": handshake(preset.handshake),
+        "retries_by_itself": preset.retries_by_itself, "retries": preset.retries, "deadline_s": preset.deadline_s,
+        "bad_signature_status": preset.bad_signature_status, "body_bytes_max": preset.body_bytes_max,
+    }))
+}
+
+/// `What:  text`, the text in lines of a readable width.
+fn wrapped(what: &str, said: &str) -> String {
+    const INDENT: usize = 15;
+    const WIDTH: usize = 78;
+    let mut lines = vec![format!("{what:<INDENT$}")];
+    for word in said.split_whitespace() {
+        let full = lines.last().is_some_and(|line| {
+            line.chars().count() > INDENT && line.chars().count() + word.chars().count() >= INDENT + WIDTH
+        });
+        if full {
+            lines.push(" ".repeat(INDENT));
+        }
+        if let Some(line) = lines.last_mut() {
+            if line.chars().count() > INDENT {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,85 @@
+//! Handshakes: what a provider asks before it sends events, and the answers it wants.
+//!
+//! Signed ones are answered only after signature and time have been checked. The two unsigned ones give
+//! nothing away and change nothing: one echoes a text as plain text, the other says yes.
+
+use serde_json::{Value, json};
+
+use super::identity::{form_decoded, is_form};
+use super::presets::Handshake;
+use super::scheme::Scheme;
+use super::secret::{Algorithm, Encoding};
+use super::{Delivery, Key};
+
+/// A longer challenge is nobody's.
+const CHALLENGE_BYTES_MAX: usize = 1024;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// An answer as the provider wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// e.g. 200
+    pub status: u16,
+    /// The body's type.
+    pub content_type: &'static str,
+    /// The whole body.
+    pub body: String,
+}
+
+/// The answer to a signed handshake.
+pub(super) fn signed(scheme: &Scheme, key: &Key, json: &Value) -> Option<Reply> {
+    match scheme.behaviour().handshake {
+        Handshake::SlackChallenge => {
+            let challenge = json.get("challenge").and_then(Value::as_str)?;
+            is(json, "/type", "url_verification").then(|| reply(200, PLAIN, challenge))
+        }
+        Handshake::ZoomValidation => {
+            let plain = json.pointer("/payload/plainToken").and_then(Value::as_str)?;
+            let tag = key.keyed(Algorithm::Sha256)?.tag(std::iter::once(plain.as_bytes()))?;
+            let encrypted = tag.encode(Encoding::Hex, Algorithm::Sha256);
+            let body = json!({"plainToken": plain, "encryptedToken": encrypted});
+            is(json, "/event", "endpoint.url_validation").then(|| reply(200, JSON, body))
+        }
+        // webhook events say 0 for a ping and 1 for an event; interactions, which have no `event`, say 1
+        Handshake::DiscordPing => match (json.get("type")?.as_i64()?, json.get("event")) {
+            (0, None) => Some(reply(204, JSON, "")),
+            (1, None) => Some(reply(200, JSON, json!({"type": 1}))),
+            _ => None,
+        },
+        Handshake::KomojuPing => {
+            is(json, "/type", "ping").then(|| reply(200, JSON, r#"{"outcome":"ignored"}"#))
+        }
+        Handshake::None | Handshake::DropboxChallenge | Handshake::WooCommercePing => None,
+    }
+}
+
+/// The answer to a handshake that carries no signature.
+pub(super) fn unsigned(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
+    match scheme.behaviour().handshake {
+        Handshake::DropboxChallenge if delivery.method == "GET" => {
+            let (_, query) = delivery.url.split_once('?')?;
+            let challenge = query.split('&').find_map(|pair| pair.strip_prefix("challenge="))?;
+            let challenge = form_decoded(challenge.as_bytes());
+            let challenge = std::str::from_utf8(&challenge).ok()?;
+            (challenge.len() <= CHALLENGE_BYTES_MAX).then(|| reply(200, PLAIN, challenge))
+        }
+        Handshake::WooCommercePing if delivery.method == "POST" => {
+            let number = delivery.body.strip_prefix(b"webhook_id=")?;
+            let is_number = (1..=20).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
+            let is_unsigned = delivery.headers.first(&scheme.header.name).is_none();
+            (is_number && is_unsigned && is_form(delivery.headers))
+                .then(|| reply(200, JSON, r#"{"outcome":"ignored"}"#))
+        }
+        _ => None,
+    }
+}
+
+fn is(json: &Value, pointer: &str, wanted: &str) -> bool {
+    json.pointer(pointer).and_then(Value::as_str) == Some(wanted)
+}
+
+fn reply(status: u16, content_type: &'static str, body: impl ToString) -> Reply {
+    Reply { status, content_type, body: body.to_string() }
+}

@@ -1,0 +1,280 @@
+//! Code hosting, issues, monitoring, deployment.
+//!
+//! Rows of the one table in `presets.rs`, and nothing but rows.
+
+use super::standard::STANDARD_WEBHOOKS;
+use super::{BodyVaries, Preset};
+use crate::verify::scheme::Recipe;
+
+pub(super) const ROWS: &[Preset] = &[
+    Preset {
+        name: "github",
+        title: "GitHub",
+        docs: "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
+        setup: "The repository's or organisation's Settings, Webhooks, Add webhook: Payload URL, content type application/json, a secret.",
+        secret: "the secret you chose",
+        notes: "Never retries by itself. The delivery id is not signed. The object is the issue or pull request, else the repository.",
+        recipe: Recipe {
+            signature_header: "X-Hub-Signature-256",
+            prefix: "sha256=",
+            // the signature covers the raw form, not the JSON inside
+            form_field: "payload",
+            event_id: &["header:X-GitHub-Delivery"],
+            event_type: &["header:X-GitHub-Event"],
+            event_action: "json:/action",
+            object_id: &["json:/issue/node_id", "json:/pull_request/node_id", "json:/repository/full_name"],
+            account: &[
+                "json:/organization/login",
+                "json:/repository/owner/login",
+                "json:/installation/account/login",
+            ],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &[
+            "X-GitHub-Hook-ID",
+            "X-GitHub-Hook-Installation-Target-ID",
+            "X-GitHub-Hook-Installation-Target-Type",
+        ],
+        retries_by_itself: false,
+        deadline_s: Some(10),
+        retries: "never by itself; by hand or by API for 3 days",
+        body_bytes_max: Some(25 * 1024 * 1024),
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "gitlab_signing",
+        aliases: &["gitlab"],
+        title: "GitLab (signing token)",
+        docs: "https://docs.gitlab.com/user/project/integrations/webhooks/",
+        setup: "Settings, Webhooks, Add new webhook: URL, generate a signing token, the events.",
+        secret: "the signing token (whsec_…)",
+        notes: "Standard Webhooks. Older GitLab has only the plain secret token: gitlab_token.",
+        recipe: Recipe {
+            signature_header: "webhook-signature",
+            event_id: &["header:webhook-id"],
+            timestamp: "header:webhook-timestamp",
+            header_families: ["", ""],
+            ..GITLAB
+        },
+        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "Idempotency-Key"],
+        retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
+        unconfirmed: "10 s to answer on gitlab.com",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "gitlab_token",
+        title: "GitLab (secret token)",
+        docs: "https://docs.gitlab.com/user/project/integrations/webhooks/",
+        setup: "Settings, Webhooks, Add new webhook: URL, a secret token, the events.",
+        secret: "the secret token you chose",
+        notes: "A static token: the body is NOT authenticated. Prefer gitlab_signing. Sends Idempotency-Key since 17.4.",
+        recipe: Recipe {
+            signature_header: "X-Gitlab-Token",
+            algorithm: "token",
+            list_separator: "",
+            prefix: "",
+            encoding: "hex",
+            key: "text",
+            key_prefix: "",
+            signed: "",
+            header_families: ["", ""],
+            event_id: &["header:Idempotency-Key"],
+            ..GITLAB
+        },
+        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event"],
+        retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
+        unconfirmed: "10 s to answer on gitlab.com",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "bitbucket",
+        title: "Bitbucket Cloud",
+        docs: "https://support.atlassian.com/bitbucket-cloud/docs/manage-webhooks/",
+        setup: "Repository settings, Webhooks, Add webhook: URL, a secret, the triggers.",
+        secret: "the secret you chose",
+        notes: "X-Request-UUID is new for every attempt, so the key is the event's name and a hash of the body.",
+        recipe: Recipe {
+            signature_header: "X-Hub-Signature",
+            prefix: "sha256=",
+            event_key: &["header:X-Event-Key", "body-sha256"],
+            event_type: &["header:X-Event-Key"],
+            object_id: &["json:/repository/full_name"],
+            account: &["json:/repository/workspace/slug"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-Hook-UUID", "X-Request-UUID", "X-Attempt-Number"],
+        retries: "twice",
+        unconfirmed: "10 s to answer",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "gitea",
+        aliases: &["forgejo"],
+        title: "Gitea and Forgejo",
+        docs: "https://docs.gitea.com/usage/webhooks",
+        setup: "Settings, Webhooks, Add Webhook, Gitea: target URL, method POST, a secret.",
+        secret: "the secret you chose",
+        notes: "Form hooks sign the JSON inside the form, unlike GitHub's. GET hooks are not supported. Never retries by itself.",
+        recipe: Recipe {
+            signature_header: "X-Gitea-Signature",
+            form_field: "payload",
+            form_field_signed: true,
+            event_id: &["header:X-Gitea-Delivery"],
+            event_type: &["header:X-Gitea-Event-Type", "header:X-Gitea-Event"],
+            event_action: "json:/action",
+            object_id: &["json:/repository/full_name"],
+            account: &["json:/repository/owner/login"],
+            ..Recipe::PLAIN
+        },
+        retries_by_itself: false,
+        retries: "never by itself",
+        unconfirmed: "that Forgejo signs alike",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "linear",
+        title: "Linear",
+        docs: "https://linear.app/developers/webhooks",
+        setup: "Settings, API, Webhooks, New webhook: URL and resource types; then its signing secret.",
+        secret: "the webhook's signing secret (lin_wh_…)",
+        notes: "The time is /webhookTimestamp inside the signed body, 60 s either way; the header Linear-Timestamp is not signed and not read. The delivery id is not signed.",
+        recipe: Recipe {
+            signature_header: "Linear-Signature",
+            timestamp: "json:/webhookTimestamp",
+            timestamp_unit: "ms",
+            event_id: &["header:Linear-Delivery"],
+            event_type: &["json:/type", "header:Linear-Event"],
+            event_action: "json:/action",
+            object_id: &["json:/data/id"],
+            account: &["json:/organizationId"],
+            ..Recipe::PLAIN
+        },
+        tolerance_s: 60,
+        // an attempt an hour later could not be within the minute otherwise
+        body_varies: BodyVaries::Fields(&["/webhookTimestamp"]),
+        deadline_s: Some(5),
+        unconfirmed: "3 attempts, after 1 minute, 1 hour and 6 hours",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "sentry",
+        title: "Sentry",
+        docs: "https://docs.sentry.io/organization/integrations/integration-platform/webhooks/",
+        setup: "Settings, Custom Integrations, Create New Integration: webhook URL and events; the client secret is shown there.",
+        secret: "the integration's client secret",
+        notes: "Waits 1 second only. Request-ID and Sentry-Hook-Timestamp are not signed.",
+        recipe: Recipe {
+            signature_header: "Sentry-Hook-Signature",
+            event_id: &["header:Request-ID"],
+            event_type: &["header:Sentry-Hook-Resource"],
+            event_action: "json:/action",
+            object_id: &["json:/data/issue/id", "json:/data/error/issue_id", "json:/data/event/issue_id"],
+            account: &["json:/installation/uuid"],
+            integer_ids: true,
+            ..Recipe::PLAIN
+        },
+        retries_by_itself: false,
+        deadline_s: Some(1),
+        retries: "none stated; 1000 timeouts in 24 hours end the subscription",
+        unconfirmed: "that Request-ID is the same when an event is delivered again",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "pagerduty",
+        title: "PagerDuty (webhooks v3)",
+        docs: "https://developer.pagerduty.com/docs/verifying-signatures",
+        setup: "Integrations, Generic Webhooks (v3), New Webhook: URL, scope, events; the secret is shown once.",
+        secret: "the subscription's secret",
+        notes: "Any 4xx makes PagerDuty drop the event, so every refusal is answered 503 instead and the event comes again.",
+        recipe: Recipe {
+            signature_header: "X-PagerDuty-Signature",
+            list_separator: ",",
+            pair: "v1",
+            event_id: &["json:/event/id"],
+            event_type: &["json:/event/event_type"],
+            object_id: &["json:/event/data/id"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-Webhook-Id", "X-Webhook-Subscription"],
+        bad_signature_status: 503,
+        refusal_status: Some(503),
+        deadline_s: Some(5),
+        retries: "for 48 hours on timeouts, 5xx and 429; after 3 drops in a row it is off for 24 hours and what waits is lost",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "vercel",
+        title: "Vercel",
+        docs: "https://vercel.com/docs/webhooks/webhooks-api",
+        setup: "Team Settings, Webhooks: events, projects, the URL; the secret is shown once.",
+        secret: "the webhook's secret; for integrations the client secret",
+        notes: "HMAC-SHA1.",
+        recipe: Recipe {
+            signature_header: "x-vercel-signature",
+            algorithm: "sha1",
+            event_id: &["json:/id"],
+            event_type: &["json:/type"],
+            object_id: &["json:/payload/deployment/id", "json:/payload/project/id"],
+            account: &["json:/payload/team/id"],
+            ..Recipe::PLAIN
+        },
+        unconfirmed: "that /id is the event's id and /payload/team/id the account; attempts for 24 hours",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "contentful",
+        title: "Contentful",
+        docs: "https://www.contentful.com/developers/docs/webhooks/request-verification/",
+        setup: "Settings, Webhooks: add the URL; enable request verification under the Settings tab and create a signing secret.",
+        secret: "the signing secret, 64 characters",
+        notes: "Method, path, the listed headers and the body are signed; the topic only where it is listed. 30 s tolerance. No id: the key is topic, object and a hash of the body.",
+        recipe: Recipe {
+            signature_header: "X-Contentful-Signature",
+            signed: "{method}\n{path}\n{signed_headers}\n{body}",
+            signed_headers_header: "X-Contentful-Signed-Headers",
+            timestamp: "header:X-Contentful-Timestamp",
+            timestamp_unit: "ms",
+            event_key: &["header:X-Contentful-Topic", "json:/sys/id", "body-sha256"],
+            event_type: &["header:X-Contentful-Topic"],
+            object_id: &["json:/sys/id"],
+            account: &["json:/sys/space/sys/id"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-Contentful-Webhook-Name"],
+        tolerance_s: 30,
+        unconfirmed: "few attempts within a short time",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "mux",
+        title: "Mux",
+        docs: "https://www.mux.com/docs/core/verify-webhook-signatures",
+        setup: "Settings, Webhooks, Create new webhook: environment and URL; then Show signing secret.",
+        secret: "the webhook's signing secret",
+        notes: "Signed like Stripe's.",
+        recipe: Recipe {
+            signature_header: "Mux-Signature",
+            list_separator: ",",
+            pair: "v1",
+            signed: "{ts}.{body}",
+            timestamp: "pair:t",
+            event_id: &["json:/id"],
+            event_type: &["json:/type"],
+            object_id: &["json:/object/id", "json:/data/id"],
+            account: &["json:/environment/id"],
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Fields(&["/attempts"]),
+        unconfirmed: "attempts for 24 hours",
+        ..Preset::PLAIN
+    },
+];
+
+const GITLAB: Recipe<'static> = Recipe {
+    event_type: &["json:/object_kind", "json:/event_name", "header:X-Gitlab-Event"],
+    event_action: "json:/object_attributes/action",
+    object_id: &["json:/object_attributes/id", "json:/project/path_with_namespace"],
+    account: &["json:/project/path_with_namespace"],
+    integer_ids: true,
+    ..STANDARD_WEBHOOKS
+};

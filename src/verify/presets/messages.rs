@@ -1,0 +1,237 @@
+//! Chat, calls, mail and customers.
+//!
+//! Rows of the one table in `presets.rs`, and nothing but rows.
+
+use super::{Acceptance, BodyVaries, Handshake, Preset};
+use crate::verify::scheme::Recipe;
+
+pub(super) const ROWS: &[Preset] = &[
+    Preset {
+        name: "slack",
+        title: "Slack",
+        docs: "https://docs.slack.dev/authentication/verifying-requests-from-slack",
+        setup: "api.slack.com/apps, your app: the signing secret is under Basic Information; the URL goes under Event Subscriptions (and Interactivity, Slash Commands).",
+        secret: "the app's signing secret",
+        notes: "The URL's verification is answered. Interactions and slash commands come as forms and have no id: their key is a hash of the body.",
+        recipe: Recipe {
+            signature_header: "X-Slack-Signature",
+            prefix: "v0=",
+            signed: "v0:{ts}:{body}",
+            timestamp: "header:X-Slack-Request-Timestamp",
+            form_field: "payload",
+            form_params: true,
+            event_id: &["json:/event_id"],
+            event_key: &["json:/type", "json:/command", "body-sha256"],
+            event_type: &["json:/event/type", "json:/type", "json:/command"],
+            object_id: &["json:/event/channel", "json:/channel/id", "json:/channel_id"],
+            account: &["json:/team_id", "json:/team/id"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-Slack-Retry-Num", "X-Slack-Retry-Reason"],
+        handshake: Handshake::SlackChallenge,
+        deadline_s: Some(3),
+        retries: "3 times: at once, after 1 minute and after 5 minutes",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "line",
+        title: "LINE Messaging API",
+        docs: "https://developers.line.biz/en/docs/messaging-api/verify-webhook-signature/",
+        setup: "LINE Developers Console, your channel, Messaging API: Webhook URL, Verify, Use webhook; switch on Webhook redelivery.",
+        secret: "the channel secret (Basic settings)",
+        notes: "Several events in one delivery; each becomes a row. The console's Verify sends none and is answered 200. Redelivery is off unless switched on.",
+        recipe: Recipe {
+            signature_header: "x-line-signature",
+            encoding: "base64",
+            batch: Some("/events"),
+            event_id: &["json:/webhookEventId"],
+            event_type: &["json:/type"],
+            object_id: &["json:/source/groupId", "json:/source/roomId", "json:/source/userId"],
+            account: &["batch:/destination"],
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Fields(&["/deliveryContext"]),
+        retries: "only where redelivery is switched on; how often is not published",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "zoom",
+        title: "Zoom",
+        docs: "https://developers.zoom.us/docs/api/webhooks/",
+        setup: "Zoom App Marketplace, your app, Feature, Event Subscriptions: the URL, then Validate; the secret token is shown there.",
+        secret: "the app's secret token",
+        notes: "The URL's validation, repeated every 72 hours, is answered. No id: the key is event, time, object and a hash of the body.",
+        recipe: Recipe {
+            signature_header: "x-zm-signature",
+            prefix: "v0=",
+            signed: "v0:{ts}:{body}",
+            timestamp: "header:x-zm-request-timestamp",
+            event_key: &["json:/event", "json:/event_ts", "json:/payload/object/id", "body-sha256"],
+            event_type: &["json:/event"],
+            object_id: &["json:/payload/object/id"],
+            account: &["json:/payload/account_id"],
+            integer_ids: true,
+            ..Recipe::PLAIN
+        },
+        handshake: Handshake::ZoomValidation,
+        deadline_s: Some(3),
+        retries: "3 times: after 5, 20 and 60 minutes",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "discord",
+        title: "Discord (webhook events)",
+        docs: "https://docs.discord.com/developers/events/webhook-events",
+        setup: "Developer Portal, your application, Webhooks: Endpoint URL, switch Events on. The public key is under General Information.",
+        secret: "the application's public key (hex); it is no secret, and is configured in the same place",
+        notes: "Ed25519. The ping is answered, events get 204 and bad signatures 401: Discord probes for that. No id: the key is type, time and a hash of the body, so an old delivery sent again changes nothing; 15 minutes are tolerated because it retries for 10. Commands of interactions want another answer than ours.",
+        recipe: Recipe {
+            signature_header: "X-Signature-Ed25519",
+            algorithm: "ed25519",
+            key: "hex",
+            signed: "{ts}{body}",
+            timestamp: "header:X-Signature-Timestamp",
+            event_key: &["json:/event/type", "json:/event/timestamp", "body-sha256"],
+            event_type: &["json:/event/type"],
+            object_id: &["json:/event/data/id", "json:/event/data/user/id"],
+            account: &["json:/application_id"],
+            ..Recipe::PLAIN
+        },
+        tolerance_s: 900,
+        handshake: Handshake::DiscordPing,
+        bad_signature_status: 401,
+        acceptance: Acceptance::NoContent,
+        deadline_s: Some(3),
+        retries: "with growing pauses for up to 10 minutes",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "twilio",
+        title: "Twilio",
+        docs: "https://www.twilio.com/docs/usage/webhooks/webhooks-security",
+        setup: "Console, Phone Numbers (or the product's settings): the webhook URL with HTTP POST. The auth token is on the account's dashboard.",
+        secret: "the account's auth token, or the shared key's secret",
+        notes: "The URL is signed, with the sorted fields of the form; JSON bodies by bodySHA256 in the URL. The answer is an empty TwiML document. No id: the key is the sids, the status and a hash of the body.",
+        recipe: Recipe {
+            signature_header: "X-Twilio-Signature",
+            encoding: "base64",
+            algorithm: "sha1",
+            algorithm_header: "X-Twilio-Webhooks-Signature-Settings",
+            signed: "{url}{params}",
+            form_params: true,
+            event_key: &[
+                "json:/MessageSid",
+                "json:/MessageStatus",
+                "json:/CallSid",
+                "json:/CallStatus",
+                "body-sha256",
+            ],
+            event_type: &["json:/EventType", "json:/MessageStatus", "json:/SmsStatus", "json:/CallStatus"],
+            object_id: &["json:/MessageSid", "json:/CallSid", "json:/Sid"],
+            account: &["json:/AccountSid"],
+            ..Recipe::PLAIN
+        },
+        acceptance: Acceptance::Twiml,
+        retries_by_itself: false,
+        retries: "none unless the URL asks for it (#rc=…)",
+        unconfirmed: "none by default; 15 s to answer",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "mailgun",
+        title: "Mailgun",
+        docs: "https://documentation.mailgun.com/docs/mailgun/user-manual/webhooks/securing-webhooks",
+        setup: "Sending, Webhooks, Add webhook: event type and URL. The HTTP webhook signing key is under API security.",
+        secret: "the HTTP webhook signing key",
+        notes: "Only time and token are signed: the event data is NOT authenticated, and money handlers refuse it. A token that comes again with another event is a replay. Only 200 counts as received.",
+        recipe: Recipe {
+            signature_field: "json:/signature/signature",
+            signed: "{json:/signature/timestamp}{json:/signature/token}",
+            timestamp: "json:/signature/timestamp",
+            nonce: "json:/signature/token",
+            event_id: &["json:/event-data/id"],
+            event_type: &["json:/event-data/event"],
+            object_id: &["json:/event-data/message/headers/message-id"],
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Fields(&["/signature"]),
+        tolerance_s: 900,
+        retries: "for 8 hours: after 5, 10 and 15 minutes, 1, 2 and 4 hours",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "sendgrid",
+        title: "SendGrid (event webhook)",
+        docs: "https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/getting-started-event-webhook-security-features",
+        setup: "Settings, Mail Settings, Event Webhooks: post URL, enable Signed Event Webhook, save, copy the verification key.",
+        secret: "the verification key, a public key in base64; it is no secret, and is configured in the same place",
+        notes: "ECDSA P-256. Several events in one delivery; each becomes a row. Old deliveries are tolerated for 25 hours because it retries for 24; their ids make them harmless.",
+        recipe: Recipe {
+            signature_header: "X-Twilio-Email-Event-Webhook-Signature",
+            encoding: "base64",
+            algorithm: "ecdsa-p256",
+            key: "base64",
+            signed: "{ts}{body}",
+            timestamp: "header:X-Twilio-Email-Event-Webhook-Timestamp",
+            batch: Some(""),
+            event_id: &["json:/sg_event_id"],
+            event_type: &["json:/event"],
+            object_id: &["json:/sg_message_id"],
+            ..Recipe::PLAIN
+        },
+        tolerance_s: 90_000,
+        retries: "for 24 hours",
+        unconfirmed: "the 24 hours, and whether an attempt is signed anew",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "intercom",
+        title: "Intercom",
+        docs: "https://developers.intercom.com/docs/webhooks/webhook-notifications",
+        setup: "Developer Hub, your app, Webhooks: endpoint URL and topics. The client secret is under Basic information.",
+        secret: "the app's client secret",
+        notes: "HMAC-SHA1. A counter in the body changes with every attempt.",
+        recipe: Recipe {
+            signature_header: "X-Hub-Signature",
+            prefix: "sha1=",
+            algorithm: "sha1",
+            event_id: &["json:/id"],
+            event_type: &["json:/topic"],
+            object_id: &["json:/data/item/id"],
+            account: &["json:/app_id"],
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Yes,
+        deadline_s: Some(5),
+        retries: "at least once; after 1000 errors it pauses for 15 minutes, after 7 days private apps' hooks are off",
+        unconfirmed: "429 slows it down, 410 unsubscribes",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "hubspot_v3",
+        aliases: &["hubspot"],
+        title: "HubSpot (signature v3)",
+        docs: "https://developers.hubspot.com/docs/api/webhooks/validating-requests",
+        setup: "Developer account, your app, Webhooks: Target URL and subscriptions. The client secret is under Auth.",
+        secret: "the app's client secret",
+        notes: "Method and URL are signed: public_url must be the one given to HubSpot. Several events in one delivery; each becomes a row. The key is event, subscription, object and time, since an eventId alone may repeat.",
+        recipe: Recipe {
+            signature_header: "X-HubSpot-Signature-v3",
+            encoding: "base64",
+            signed: "{method}{url}{body}{ts}",
+            timestamp: "header:X-HubSpot-Request-Timestamp",
+            timestamp_unit: "ms",
+            batch: Some(""),
+            event_key: &["json:/eventId", "json:/subscriptionId", "json:/objectId", "json:/occurredAt"],
+            event_type: &["json:/subscriptionType"],
+            object_id: &["json:/objectId"],
+            account: &["json:/portalId"],
+            integer_ids: true,
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Fields(&["/attemptNumber"]),
+        deadline_s: Some(5),
+        unconfirmed: "10 attempts over 24 hours; some percent-escapes in a URL being decoded before signing, which we do not do",
+        ..Preset::PLAIN
+    },
+];

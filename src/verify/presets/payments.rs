@@ -1,0 +1,284 @@
+//! Providers of payments and subscriptions.
+//!
+//! Rows of the one table in `presets.rs`, and nothing but rows.
+
+use super::{Acceptance, BodyVaries, Handshake, Preset};
+use crate::verify::scheme::Recipe;
+
+pub(super) const ROWS: &[Preset] = &[
+    Preset {
+        name: "stripe",
+        title: "Stripe",
+        docs: "https://docs.stripe.com/webhooks#verify-manually",
+        setup: "Developers, Webhooks (Workbench): add a destination with the URL and the events you need; then reveal its signing secret.",
+        secret: "the endpoint's own signing secret, the whole text with whsec_",
+        notes: "Account, Connect and `stripe listen` secrets differ.",
+        recipe: Recipe {
+            signature_header: "Stripe-Signature",
+            list_separator: ",",
+            pair: "v1",
+            signed: "{ts}.{body}",
+            timestamp: "pair:t",
+            event_id: &["json:/id"],
+            event_type: &["json:/type"],
+            // snapshot events first, then thin events (v2)
+            object_id: &["json:/data/object/id", "json:/related_object/id"],
+            account: &["json:/account", "json:/context"],
+            livemode: &["json:/livemode"],
+            api_version: &["json:/api_version"],
+            ..Recipe::PLAIN
+        },
+        retries: "live: up to 3 days with growing pauses; sandbox: 3 times in a few hours",
+        unconfirmed: "that every attempt is signed anew",
+        body_varies: BodyVaries::Fields(&["/pending_webhooks"]),
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "square",
+        title: "Square",
+        docs: "https://developer.squareup.com/docs/webhooks/step3validate",
+        setup: "Developer Console, your application, Webhooks, Subscriptions: add the URL exactly as inboxd knows it.",
+        secret: "the subscription's signature key",
+        notes: "The URL is signed: public_url must be the one given to Square, to the slash.",
+        recipe: Recipe {
+            signature_header: "x-square-hmacsha256-signature",
+            encoding: "base64",
+            signed: "{url}{body}",
+            event_id: &["json:/event_id"],
+            event_type: &["json:/type"],
+            object_id: &["json:/data/id"],
+            account: &["json:/merchant_id"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["square-environment"],
+        deadline_s: Some(10),
+        retries: "after 1, 2, 4, 8, 16 and 32 minutes, then hourly to 72 hours; switched off after 3 weeks of failures",
+        unconfirmed: "newer documentation may say 24 hours",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "paddle",
+        title: "Paddle Billing",
+        docs: "https://developer.paddle.com/webhooks/signature-verification",
+        setup: "Developer Tools, Notifications: New destination of type Webhook; edit it to copy its secret key.",
+        secret: "the destination's secret key (pdl_ntfset_…)",
+        notes: "Paddle's SDKs tolerate 5 s and so do we; raise `tolerance` where the machine's clock is off.",
+        recipe: Recipe {
+            signature_header: "Paddle-Signature",
+            list_separator: ";",
+            pair: "h1",
+            signed: "{ts}:{body}",
+            timestamp: "pair:ts",
+            event_id: &["json:/event_id"],
+            event_type: &["json:/event_type"],
+            object_id: &["json:/data/id"],
+            ..Recipe::PLAIN
+        },
+        tolerance_s: 5,
+        deadline_s: Some(5),
+        retries: "live: 60 times over 3 days; sandbox: 3 times over 15 minutes",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "lemonsqueezy",
+        aliases: &["lemon_squeezy"],
+        title: "Lemon Squeezy",
+        docs: "https://docs.lemonsqueezy.com/help/webhooks/signing-requests",
+        setup: "Settings, Webhooks, +: callback URL, a signing secret of 6 to 40 characters, the events.",
+        secret: "the signing secret you chose",
+        notes: "Events have no id: the key is the event's name, the object and a hash of the body. Only 200 counts as received.",
+        recipe: Recipe {
+            signature_header: "X-Signature",
+            event_key: &["json:/meta/event_name", "json:/data/type", "json:/data/id", "body-sha256"],
+            event_type: &["json:/meta/event_name", "header:X-Event-Name"],
+            object_id: &["json:/data/id"],
+            ..Recipe::PLAIN
+        },
+        retries: "3 times: after 5, 25 and 125 seconds",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "razorpay",
+        title: "Razorpay",
+        docs: "https://razorpay.com/docs/webhooks/validate-test/",
+        setup: "Account & Settings, Webhooks, Add New Webhook: URL, a secret, the events.",
+        secret: "the webhook secret you chose",
+        notes: "After a change of the secret, retries of older events are still signed with the old one: list both.",
+        recipe: Recipe {
+            signature_header: "X-Razorpay-Signature",
+            event_id: &["header:x-razorpay-event-id"],
+            event_type: &["json:/event"],
+            object_id: &[
+                "json:/payload/payment/entity/id",
+                "json:/payload/subscription/entity/id",
+                "json:/payload/order/entity/id",
+            ],
+            account: &["json:/account_id"],
+            ..Recipe::PLAIN
+        },
+        deadline_s: Some(5),
+        retries: "with growing pauses for 24 hours, then the webhook is disabled",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "komoju",
+        title: "KOMOJU",
+        docs: "https://doc.komoju.com/docs/webhooks",
+        setup: "Merchant settings, Webhooks, New Webhook: URL, a secret token, the events.",
+        secret: "the secret token you chose",
+        notes: "The `ping` on creation is answered and not stored.",
+        recipe: Recipe {
+            signature_header: "X-Komoju-Signature",
+            event_id: &["json:/id"],
+            event_type: &["json:/type", "header:X-Komoju-Event"],
+            object_id: &["json:/data/id"],
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-Komoju-ID"],
+        handshake: Handshake::KomojuPing,
+        unconfirmed: "that /id stays the same when an event is delivered again; whether and how often it is",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "gocardless",
+        title: "GoCardless",
+        docs: "https://developer.gocardless.com/getting-started/staying-up-to-date-with-webhooks",
+        setup: "Developers, Create, Webhook endpoint: URL and a secret.",
+        secret: "the endpoint's secret",
+        notes: "Up to 250 events in one delivery; each becomes a row. A bad signature is answered 498, as they ask.",
+        recipe: Recipe {
+            signature_header: "Webhook-Signature",
+            batch: Some("/events"),
+            event_id: &["json:/id"],
+            event_type: &["json:/resource_type"],
+            event_action: "json:/action",
+            object_id: &[
+                "json:/links/payment",
+                "json:/links/mandate",
+                "json:/links/subscription",
+                "json:/links/payout",
+                "json:/links/refund",
+                "json:/links/billing_request",
+            ],
+            account: &["json:/links/organisation"],
+            ..Recipe::PLAIN
+        },
+        bad_signature_status: 498,
+        deadline_s: Some(10),
+        retries: "up to 8 times with growing pauses",
+        unconfirmed: "that /links/organisation names the merchant",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "coinbase_commerce",
+        aliases: &["coinbase"],
+        title: "Coinbase Commerce",
+        docs: "https://docs.cdp.coinbase.com/commerce/docs/webhooks-security",
+        setup: "Settings, Notifications, Webhook subscriptions: Add an endpoint; then Show shared secret.",
+        secret: "the webhook shared secret",
+        notes: "The event is in /event; the delivery around it changes with every attempt.",
+        recipe: Recipe {
+            signature_header: "X-CC-Webhook-Signature",
+            event_id: &["json:/event/id"],
+            event_type: &["json:/event/type"],
+            object_id: &["json:/event/data/id", "json:/event/data/code"],
+            api_version: &["json:/event/api_version"],
+            ..Recipe::PLAIN
+        },
+        body_varies: BodyVaries::Fields(&["/id", "/attempt_number", "/scheduled_for"]),
+        retries: "for 3 days with growing pauses, at most an hour apart",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "mollie",
+        title: "Mollie (next-gen webhooks)",
+        docs: "https://docs.mollie.com/reference/webhooks-best-practices",
+        setup: "Developers, Webhooks: Create webhook with the URL and the events; copy the signing secret.",
+        secret: "the webhook's signing secret",
+        notes: "Classic webhooks (`webhookUrl`, a form with only an id) are not signed and are refused.",
+        recipe: Recipe {
+            signature_header: "X-Mollie-Signature",
+            prefix: "sha256=",
+            // the sample in their documentation compares the bare digits
+            prefix_optional: true,
+            form_params: true,
+            // a form names the object and no event: the same one comes with every change
+            form_has_no_id: true,
+            event_id: &["json:/id"],
+            event_key: &["json:/id", "arrival"],
+            event_type: &["json:/type"],
+            object_id: &["json:/entityId", "json:/id"],
+            ..Recipe::PLAIN
+        },
+        deadline_s: Some(15),
+        retries: "\"a retry schema\", without figures",
+        unconfirmed: "that /id is the event's id",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "adyen_platform",
+        title: "Adyen Platform, Management and Banking",
+        docs: "https://docs.adyen.com/development-resources/webhooks/verify-hmac-signatures/",
+        setup: "Customer Area, Developers, Webhooks: create the webhook and generate its HMAC key.",
+        secret: "the webhook's HMAC key, in hex",
+        notes: "Not for payment notifications, whose signature stands in the body. Keep the old key for a while after a change. No id: the key is type, object and a hash of the body.",
+        recipe: Recipe {
+            signature_header: "HmacSignature",
+            encoding: "base64",
+            key: "hex",
+            event_key: &["json:/type", "json:/data/id", "body-sha256"],
+            event_type: &["json:/type"],
+            object_id: &["json:/data/id"],
+            account: &["json:/data/balancePlatform"],
+            livemode: &["json:/environment"],
+            ..Recipe::PLAIN
+        },
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "payjp_token",
+        aliases: &["payjp"],
+        title: "PAY.JP",
+        docs: "https://docs.pay.jp/v1/webhook",
+        setup: "Dashboard, API, Webhook: add the URL; the token is shown there.",
+        secret: "the webhook token (whook_…)",
+        notes: "A static token: the body is NOT authenticated. Treat the event as a hint and fetch the object; money handlers refuse it.",
+        recipe: Recipe {
+            signature_header: "X-Payjp-Webhook-Token",
+            algorithm: "token",
+            signed: "",
+            event_id: &["json:/id"],
+            event_type: &["json:/type"],
+            object_id: &["json:/data/id"],
+            livemode: &["json:/livemode"],
+            ..Recipe::PLAIN
+        },
+        unconfirmed: "3 attempts, 3 minutes apart",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "xero",
+        title: "Xero",
+        docs: "https://developer.xero.com/documentation/guides/webhooks/overview/",
+        setup: "My Apps, your app, Webhooks: choose the events, save the delivery URL, then \"Send intent to receive\".",
+        secret: "the webhooks key",
+        notes: "Answers have an empty body; a bad signature is answered 401, as the intent to receive demands. Events have no id: the key is tenant, resource, time and a hash of the event.",
+        recipe: Recipe {
+            signature_header: "x-xero-signature",
+            encoding: "base64",
+            batch: Some("/events"),
+            event_key: &["json:/tenantId", "json:/resourceId", "json:/eventDateUtc", "body-sha256"],
+            event_type: &["json:/eventCategory"],
+            event_action: "json:/eventType",
+            object_id: &["json:/resourceId"],
+            account: &["json:/tenantId"],
+            ..Recipe::PLAIN
+        },
+        bad_signature_status: 401,
+        acceptance: Acceptance::Empty,
+        deadline_s: Some(5),
+        retries: "less and less often for up to 24 hours, then disabled",
+        unconfirmed: "that tenant, resource and time identify an event; that the key is not decoded",
+        ..Preset::PLAIN
+    },
+];

@@ -1,0 +1,93 @@
+//! Shops.
+//!
+//! Rows of the one table in `presets.rs`, and nothing but rows.
+
+use super::{Handshake, Preset};
+use crate::verify::scheme::Recipe;
+
+pub(super) const ROWS: &[Preset] = &[
+    Preset {
+        name: "shopify",
+        title: "Shopify",
+        docs: "https://shopify.dev/docs/apps/build/webhooks/subscribe/https",
+        setup: "Subscribe in the app's shopify.app.toml or by API. For a shop's own hooks: Settings, Notifications, Webhooks.",
+        secret: "the app's client secret; hooks made in the shop's settings have another one, shown there",
+        notes: "X-Shopify-Webhook-Id is the key: X-Shopify-Event-Id is shared by several topics. Id and topic are not signed. A bad signature is answered 401.",
+        recipe: Recipe {
+            signature_header: "X-Shopify-Hmac-Sha256",
+            event_id: &["header:X-Shopify-Webhook-Id"],
+            event_type: &["header:X-Shopify-Topic"],
+            account: &["header:X-Shopify-Shop-Domain"],
+            api_version: &["header:X-Shopify-API-Version"],
+            ..SHOPIFY
+        },
+        kept_headers: &[
+            "X-Shopify-Shop-Domain",
+            "X-Shopify-API-Version",
+            "X-Shopify-Event-Id",
+            "X-Shopify-Triggered-At",
+        ],
+        bad_signature_status: 401,
+        deadline_s: Some(5),
+        retries: "8 times over 4 hours, then the subscription is removed if it was made by API",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "shopify_events",
+        title: "Shopify Events",
+        docs: "https://shopify.dev/docs/apps/build/webhooks",
+        setup: "As Shopify, for the newer \"Events\" subscriptions, whose headers have no X-.",
+        secret: "the app's client secret",
+        notes: "The same signature as Shopify under other header names.",
+        recipe: Recipe {
+            signature_header: "shopify-hmac-sha256",
+            event_id: &["header:shopify-webhook-id"],
+            event_type: &["header:shopify-topic"],
+            account: &["header:shopify-shop-domain"],
+            api_version: &["header:shopify-api-version"],
+            ..SHOPIFY
+        },
+        kept_headers: &[
+            "shopify-shop-domain",
+            "shopify-api-version",
+            "shopify-event-id",
+            "shopify-action",
+            "shopify-triggered-at",
+        ],
+        bad_signature_status: 401,
+        deadline_s: Some(5),
+        retries: "8 times over 4 hours",
+        ..Preset::PLAIN
+    },
+    Preset {
+        name: "woocommerce",
+        title: "WooCommerce",
+        docs: "https://woocommerce.com/document/webhooks/",
+        setup: "WooCommerce, Settings, Advanced, Webhooks, Add webhook: topic, delivery URL, secret.",
+        secret: "the webhook's secret as you typed it (without & < > and quotes, which WordPress may store escaped)",
+        notes: "Never retries, and is switched off after 5 failures in a row. No id: the key is topic, object and a hash of the body. The unsigned ping on creation is answered and not stored.",
+        recipe: Recipe {
+            signature_header: "X-WC-Webhook-Signature",
+            encoding: "base64",
+            event_key: &["header:X-WC-Webhook-Topic", "json:/id", "body-sha256"],
+            event_type: &["header:X-WC-Webhook-Topic"],
+            object_id: &["json:/id"],
+            account: &["header:X-WC-Webhook-Source"],
+            integer_ids: true,
+            ..Recipe::PLAIN
+        },
+        kept_headers: &["X-WC-Webhook-Source", "X-WC-Webhook-ID", "X-WC-Webhook-Delivery-ID"],
+        handshake: Handshake::WooCommercePing,
+        retries_by_itself: false,
+        deadline_s: Some(60),
+        retries: "never",
+        ..Preset::PLAIN
+    },
+];
+
+const SHOPIFY: Recipe<'static> = Recipe {
+    encoding: "base64",
+    object_id: &["json:/admin_graphql_api_id", "json:/id"],
+    integer_ids: true,
+    ..Recipe::PLAIN
+};

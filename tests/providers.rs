@@ -1,0 +1,453 @@
+//! Providers from outside: the real binary with an endpoint for each, and what each of them demands.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::Signer as _;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use inboxd::verify::presets;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use support::{Client, Daemon, hmac_hex, now_s};
+
+const SECRET: &str = "a secret of the tests";
+const ROWS: &str = "SELECT count(*) FROM webhook_inbox";
+const REVIEWS: &str = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
+
+/// The key that signs for Discord here; the configuration holds its public half.
+fn discord_key() -> ed25519_dalek::SigningKey {
+    ed25519_dalek::SigningKey::from_bytes(&std::array::from_fn(|n| u8::try_from(n).unwrap()))
+}
+
+fn sendgrid_key() -> p256::ecdsa::SigningKey {
+    p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap()
+}
+
+fn secret_of(provider: &str) -> String {
+    match provider {
+        "standardwebhooks" | "svix" | "clerk" | "resend" | "gitlab_signing" => {
+            format!("whsec_{}", STANDARD.encode([7; 32]))
+        }
+        "adyen_platform" => "0A".repeat(32),
+        "discord" => {
+            discord_key().verifying_key().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+        }
+        "sendgrid" => {
+            let prefix = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE";
+            let point = sendgrid_key().verifying_key().to_sec1_point(false);
+            // the prefix ends in the point's first byte
+            format!("{prefix}{}", STANDARD.encode(&point.as_bytes()[1..]))
+        }
+        _ => SECRET.to_owned(),
+    }
+}
+
+/// A daemon with an endpoint of each provider's name, at `/webhooks/<name>`, and `more` in its file.
+fn all_providers(more: &str) -> Daemon {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = format!(
+        "data_dir = \"data\"\npublic_url = \"https://hooks.example.com\"\n[listen]\nwebhooks = \"127.0.0.1:0\"\nadmin = \"off\"\n[limits]\ndisk_free_min = 0\n{more}"
+    );
+    for preset in presets::all() {
+        let name = preset.name;
+        support::write_secret(dir.path(), name, &secret_of(name));
+        config += &format!("[endpoint.{name}]\nprovider = \"{name}\"\nsecrets = [\"file:{name}\"]\n");
+    }
+    support::write_secret(dir.path(), "custom", SECRET);
+    std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+    Daemon::in_dir(Arc::new(dir))
+}
+
+/// Fixes the port, so that `send` knows where to go, and starts again.
+fn with_a_known_port(daemon: Daemon) -> Daemon {
+    let address = daemon.webhooks.clone();
+    let dir = daemon.kill();
+    let file = dir.path().join("inboxd.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.replace("webhooks = \"127.0.0.1:0\"", &format!("webhooks = \"{address}\"")))
+        .unwrap();
+    Daemon::in_dir(dir)
+}
+
+fn base64_hmac(body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(body.as_bytes());
+    STANDARD.encode(mac.finalize().into_bytes())
+}
+
+fn line(body: &str) -> String {
+    format!("X-Line-Signature: {}", base64_hmac(body))
+}
+
+/// Status, head in lower case, and body.
+fn post(daemon: &Daemon, provider: &str, headers: &[&str], body: &str) -> (u16, String, String) {
+    let mut client = daemon.client();
+    client.send("POST", &format!("/webhooks/{provider}"), headers, body.as_bytes());
+    let (status, head, body) = client.try_answer_with_head().unwrap();
+    (status, head.to_ascii_lowercase(), body)
+}
+
+fn slack(body: &str) -> Vec<String> {
+    let ts = now_s().to_string();
+    let signature = hmac_hex(SECRET.as_bytes(), &[b"v0:", ts.as_bytes(), b":", body.as_bytes()]);
+    vec![format!("X-Slack-Signature: v0={signature}"), format!("X-Slack-Request-Timestamp: {ts}")]
+}
+
+fn zoom(body: &str) -> Vec<String> {
+    let line = |header: &String| header.replace("X-Slack-Signature", "x-zm-signature");
+    let line = |header: &String| line(header).replace("X-Slack-Request-Timestamp", "x-zm-request-timestamp");
+    slack(body).iter().map(line).collect()
+}
+
+fn discord(body: &str) -> Vec<String> {
+    let ts = now_s().to_string();
+    let signature = discord_key().sign(format!("{ts}{body}").as_bytes()).to_bytes();
+    let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
+    vec![format!("X-Signature-Ed25519: {hex}"), format!("X-Signature-Timestamp: {ts}")]
+}
+
+fn lines(headers: &[String]) -> Vec<&str> {
+    headers.iter().map(String::as_str).collect()
+}
+
+// ---- all of them
+
+#[test]
+fn a_test_delivery_of_every_provider_is_accepted_once_and_a_spoiled_one_is_not() {
+    let daemon = with_a_known_port(all_providers(""));
+    let mut rows = 0;
+    for preset in presets::all() {
+        let ran = daemon.inboxd(&["send", preset.name, "thing.happened", "--times", "2"]);
+        if matches!(preset.name, "discord" | "sendgrid") {
+            assert_eq!(ran.code, 2, "{ran:?}");
+            assert!(ran.stderr.contains("private key"), "{ran:?}");
+            continue;
+        }
+        assert_eq!(ran.code, 0, "{}: {ran:?}", preset.name);
+        // Dropbox only says that something changed, in the same words each time
+        rows += if preset.name == "dropbox" { 2 } else { 1 };
+        assert_eq!(daemon.count(ROWS), rows, "{}: {ran:?}", preset.name);
+        let spoiled = daemon.inboxd(&["send", preset.name, "thing.happened", "--bad-signature"]);
+        assert_eq!(spoiled.code, 0, "{}: {spoiled:?}", preset.name);
+    }
+    assert_eq!(daemon.count(ROWS), rows);
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'ignored'"), rows);
+    assert_eq!(daemon.count(REVIEWS), 0);
+    let typed = "SELECT count(*) FROM webhook_inbox WHERE event_type = 'thing.happened'";
+    assert_eq!(daemon.count(typed), rows - 2);
+}
+
+#[test]
+fn init_writes_a_file_that_checks_for_every_provider() {
+    for preset in presets::all() {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = support::inboxd(dir.path(), &["init", "--provider", preset.name]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let file = dir.path().join("inboxd.toml");
+        let config = std::fs::read_to_string(&file).unwrap();
+        let variable = format!("env:{}_WEBHOOK_SECRET", preset.name.to_uppercase());
+        assert!(config.contains(&variable), "{config}");
+        support::write_secret(dir.path(), "secret", &secret_of(preset.name));
+        std::fs::write(&file, config.replace(&variable, "file:secret")).unwrap();
+        let ran = support::inboxd(dir.path(), &["check"]);
+        assert_eq!(ran.code, 0, "{}: {ran:?}", preset.name);
+    }
+}
+
+#[test]
+fn every_provider_can_be_shown_and_the_manual_has_them_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = support::inboxd(dir.path(), &["providers", "list", "--json"]);
+    assert_eq!(list.code, 0);
+    let rows: Vec<Value> = list.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), presets::all().len());
+    let marked: Vec<_> =
+        rows.iter().filter(|row| row["body_signed"] == false).map(|row| &row["name"]).collect();
+    assert_eq!(marked, ["payjp_token", "gitlab_token", "mailgun"]);
+    let manual = support::inboxd(dir.path(), &["man"]).stdout;
+    for row in &rows {
+        let name = row["name"].as_str().unwrap();
+        let shown = support::inboxd(dir.path(), &["providers", "show", name]);
+        assert_eq!(shown.code, 0);
+        for text in
+            [format!("[endpoint.{name}]"), "Set up:".to_owned(), row["docs"].as_str().unwrap().to_owned()]
+        {
+            assert!(shown.stdout.contains(&text), "{name} lacks {text}: {}", shown.stdout);
+        }
+        assert!(manual.contains(name), "{name}");
+    }
+    let alias = support::inboxd(dir.path(), &["providers", "show", "gitlab"]);
+    assert!(alias.stdout.contains("gitlab_signing"), "{alias:?}");
+    let unknown = support::inboxd(dir.path(), &["providers", "show", "shopfy"]);
+    assert_eq!(unknown.code, 4);
+    assert!(unknown.stderr.contains("did you mean shopify?"), "{unknown:?}");
+}
+
+// ---- handshakes
+
+#[test]
+fn signed_handshakes_are_answered_as_the_provider_wants_and_not_stored() {
+    let daemon = all_providers("");
+    let body = r#"{"type":"url_verification","challenge":"3eZbrw1a"}"#;
+    let (status, head, answer) = post(&daemon, "slack", &lines(&slack(body)), body);
+    assert_eq!((status, answer.as_str()), (200, "3eZbrw1a"));
+    assert!(head.contains("content-type: text/plain") && !head.contains("x-slack-no-retry"), "{head}");
+    assert_eq!(post(&daemon, "slack", &[], body).0, 400);
+
+    let body = r#"{"event":"endpoint.url_validation","event_ts":1,"payload":{"plainToken":"qgg8vlvZRS6UYooatFL8Aw"}}"#;
+    let (status, _, answer) = post(&daemon, "zoom", &lines(&zoom(body)), body);
+    let encrypted = hmac_hex(SECRET.as_bytes(), &[b"qgg8vlvZRS6UYooatFL8Aw"]);
+    let expected = json!({"plainToken": "qgg8vlvZRS6UYooatFL8Aw", "encryptedToken": encrypted});
+    assert_eq!((status, serde_json::from_str::<Value>(&answer).unwrap()), (200, expected));
+    assert_eq!(post(&daemon, "zoom", &[], body).0, 400);
+
+    let body = r#"{"version":1,"application_id":"1","type":0}"#;
+    let (status, head, answer) = post(&daemon, "discord", &lines(&discord(body)), body);
+    assert_eq!((status, answer.as_str()), (204, ""));
+    assert!(head.contains("content-type:"), "{head}");
+    let body = r#"{"id":"1","application_id":"1","type":1,"token":"x"}"#;
+    assert_eq!(post(&daemon, "discord", &lines(&discord(body)), body).2, r#"{"type":1}"#);
+    let mut bad = discord(body);
+    bad[1] = format!("X-Signature-Timestamp: {}", now_s() - 1);
+    assert_eq!(post(&daemon, "discord", &lines(&bad), body).0, 401);
+
+    let body = r#"{"destination":"U8e742f61d673b39c7fff3cecb7536ef0","events":[]}"#;
+    assert_eq!(post(&daemon, "line", &[&line(body)], body).0, 200);
+
+    let body = r#"{"events":[],"lastEventSequence":0,"firstEventSequence":0,"entropy":"X"}"#;
+    let good = format!("x-xero-signature: {}", base64_hmac(body));
+    let bad = format!("x-xero-signature: {}", base64_hmac("another body"));
+    for (headers, status) in [(vec![good.as_str()], 200), (vec![bad.as_str()], 401), (vec![], 401)] {
+        let (answered, head, answer) = post(&daemon, "xero", &headers, body);
+        assert_eq!((answered, answer.as_str()), (status, ""));
+        assert!(!head.contains("set-cookie"), "{head}");
+    }
+
+    let body = r#"{"type":"ping","data":{}}"#;
+    let signature = format!("X-Komoju-Signature: {}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+    assert_eq!(post(&daemon, "komoju", &[&signature], body).0, 200);
+    assert_eq!(post(&daemon, "komoju", &["X-Komoju-Event: ping"], body).0, 400);
+    assert_eq!(daemon.count(ROWS) + daemon.count(REVIEWS), 0);
+}
+
+#[test]
+fn unsigned_handshakes_are_answered_and_open_no_door() {
+    let daemon = all_providers("");
+    let mut client = daemon.client();
+    client.send("GET", "/webhooks/dropbox?x=1&challenge=a%3Cb%3E+c", &[], b"");
+    let (status, head, body) = client.try_answer_with_head().unwrap();
+    let head = head.to_ascii_lowercase();
+    assert_eq!((status, body.as_str()), (200, "a<b> c"));
+    assert!(head.contains("text/plain") && head.contains("x-content-type-options: nosniff"), "{head}");
+    assert_eq!(client.get("/webhooks/dropbox").0, 405);
+    assert_eq!(client.get(&format!("/webhooks/dropbox?challenge={}", "a".repeat(2000))).0, 405);
+    assert_eq!(client.get("/webhooks/stripe?challenge=x").0, 405);
+    assert_eq!(post(&daemon, "dropbox", &[], "challenge=x").0, 400);
+
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    assert_eq!(post(&daemon, "woocommerce", &[form], "webhook_id=12").0, 200);
+    for (headers, body) in [
+        (vec![form], "webhook_id=12&status=paid"),
+        (vec![form], "webhook_id=1a"),
+        (vec![form], "webhook_id="),
+        (vec![form, "X-WC-Webhook-Signature: x"], "webhook_id=12"),
+        (vec!["Content-Type: application/json"], "webhook_id=12"),
+    ] {
+        assert_eq!(post(&daemon, "woocommerce", &headers, body).0, 400, "{body}");
+    }
+    assert_eq!(post(&daemon, "shopify", &[form], "webhook_id=12").0, 401);
+    assert_eq!(daemon.count(ROWS), 0);
+}
+
+// ---- what providers demand of answers
+
+#[test]
+fn a_bad_signature_has_the_status_that_the_provider_demands() {
+    let daemon = all_providers("");
+    for preset in presets::all() {
+        let status = match preset.name {
+            "shopify" | "shopify_events" | "xero" | "discord" => 401,
+            "gocardless" => 498,
+            "pagerduty" => 503,
+            _ => 400,
+        };
+        let (answered, head, body) = post(&daemon, preset.name, &[], "{}");
+        assert_eq!(answered, status, "{} {body}", preset.name);
+        assert_eq!(head.contains("retry-after"), status == 503, "{head}");
+        if preset.name != "xero" {
+            assert_eq!(body, r#"{"error":"signature_missing"}"#, "{}", preset.name);
+        }
+    }
+    assert_eq!(daemon.count(ROWS), 0);
+}
+
+#[test]
+fn an_event_is_answered_with_the_body_that_the_provider_can_read() {
+    let daemon = with_a_known_port(all_providers(""));
+    let body = r#"{"version":1,"application_id":"1","type":1,"event":{"type":"ENTITLEMENT_CREATE","timestamp":"2026-01-02T03:04:05"}}"#;
+    let (status, head, answer) = post(&daemon, "discord", &lines(&discord(body)), body);
+    assert_eq!((status, answer.as_str()), (204, ""));
+    assert!(head.contains("inboxd-outcome: ignored"), "{head}");
+    assert_eq!(daemon.text("SELECT event_type FROM webhook_inbox"), "ENTITLEMENT_CREATE");
+    let ran = daemon.inboxd(&["send", "twilio", "delivered"]);
+    assert!(ran.stdout.starts_with("200 (ignored)"), "{ran:?}");
+
+    let body = r#"[{"sg_event_id":"a","event":"open"},{"sg_event_id":"b","event":"click"}]"#;
+    let ts = now_s().to_string();
+    let signature: p256::ecdsa::Signature =
+        p256::ecdsa::signature::Signer::sign(&sendgrid_key(), format!("{ts}{body}").as_bytes());
+    let headers = [
+        format!("X-Twilio-Email-Event-Webhook-Signature: {}", STANDARD.encode(signature.to_der().as_bytes())),
+        format!("X-Twilio-Email-Event-Webhook-Timestamp: {ts}"),
+    ];
+    assert_eq!(post(&daemon, "sendgrid", &lines(&headers), body).0, 200);
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE provider = 'sendgrid'"), 2);
+}
+
+// ---- batches
+
+#[test]
+fn a_batch_becomes_a_row_each_and_one_answer_says_whether_something_was_new() {
+    let daemon = all_providers("");
+    let element = |id: &str, redelivered: bool| {
+        format!(
+            r#"{{ "type":"message","webhookEventId":"{id}","deliveryContext":{{"isRedelivery":{redelivered}}},"text":"\u3042" }}"#
+        )
+    };
+    let batch =
+        |elements: &[String]| format!(r#"{{"destination":"Ubot","events":[{}]}}"#, elements.join(" ,"));
+    let one = batch(&[element("01A", false), element("01B", false)]);
+    let (status, _, answer) = post(&daemon, "line", &[&line(&one)], &one);
+    assert_eq!((status, answer.as_str()), (200, r#"{"outcome":"ignored"}"#));
+    assert_eq!(daemon.count(ROWS), 2);
+    assert_eq!(
+        daemon.text("SELECT payload FROM webhook_inbox WHERE event_id = '01B'"),
+        element("01B", false)
+    );
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE account = 'Ubot'"), 2);
+
+    assert_eq!(post(&daemon, "line", &[&line(&one)], &one).2, r#"{"outcome":"duplicate"}"#);
+    let two = batch(&[element("01B", true), element("01C", false)]);
+    assert_eq!(post(&daemon, "line", &[&line(&two)], &two).2, r#"{"outcome":"ignored"}"#);
+    assert_eq!(daemon.count(ROWS), 3);
+    assert_eq!(daemon.count("SELECT duplicates FROM webhook_inbox WHERE event_id = '01B'"), 2);
+    assert_eq!(daemon.count(REVIEWS), 0);
+
+    let broken = batch(&[element("01D", false), r#"{"webhookEventId":"01E","text":"\ud83d"}"#.to_owned()]);
+    assert_eq!(post(&daemon, "line", &[&line(&broken)], &broken).2, r#"{"outcome":"quarantined"}"#);
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'"), 1);
+    assert_eq!(daemon.count(REVIEWS), 1);
+}
+
+// ---- replays
+
+const REPLAYED: &str = r#"
+[endpoint.money]
+provider = "custom"
+secrets = ["file:custom"]
+handlers = ["billing"]
+[endpoint.money.scheme]
+signature_header = "X-Signature"
+event_id = "header:X-Id"
+event_type = "json:/type"
+"#;
+
+/// A payment whose id stands in an unsigned header.
+fn payment(daemon: &Daemon, id: &str) -> (u16, String) {
+    let body = support::invoice_event("evt", "paid", "in_1", 4200);
+    let signature = format!("X-Signature: {}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+    let mut client = Client::connect(&daemon.webhooks);
+    client.post("/webhooks/money", &[&signature, &format!("X-Id: {id}")], &body)
+}
+
+#[test]
+fn a_known_body_under_a_new_unsigned_id_is_kept_for_a_person_and_does_nothing() {
+    let daemon = all_providers(REPLAYED);
+    let ok = |word: &str| (200, format!(r#"{{"outcome":"{word}"}}"#));
+    assert_eq!(payment(&daemon, "a"), ok("processed"));
+    assert_eq!(payment(&daemon, "a"), ok("duplicate"));
+    // without the books' own memory only the replay check stands between a captured delivery and its effect
+    daemon.sql().execute_batch("DELETE FROM invoices").unwrap();
+    let invoices = "SELECT count(*) FROM invoices";
+    assert_eq!(payment(&daemon, "b"), ok("quarantined"));
+    assert_eq!(payment(&daemon, "b"), ok("duplicate"));
+    assert_eq!(payment(&daemon, "c"), ok("quarantined"));
+    assert_eq!(daemon.count(invoices), 0);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 2);
+    assert!(daemon.text("SELECT last_error FROM webhook_inbox WHERE event_id = 'b'").contains("event a"));
+    assert_eq!(payment(&daemon, "a"), ok("duplicate"));
+}
+
+#[test]
+fn a_replay_may_be_refused_or_allowed() {
+    let replay = |word: &str| REPLAYED.replace("handlers", &format!("replay = \"{word}\"\nhandlers"));
+    let daemon = all_providers(&replay("refuse"));
+    assert_eq!(payment(&daemon, "a").0, 200);
+    assert_eq!(payment(&daemon, "b"), (400, r#"{"error":"replayed"}"#.to_owned()));
+    assert_eq!(payment(&daemon, "a"), (200, r#"{"outcome":"duplicate"}"#.to_owned()));
+    assert_eq!(daemon.count(ROWS), 1);
+    assert_eq!(daemon.count(REVIEWS), 0);
+    drop(daemon);
+
+    let daemon = all_providers(&replay("allow"));
+    assert_eq!(payment(&daemon, "a").0, 200);
+    assert_eq!(payment(&daemon, "b"), (200, r#"{"outcome":"processed"}"#.to_owned()));
+    assert_eq!(daemon.count(ROWS), 2);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+}
+
+#[test]
+fn a_replay_that_nobody_works_on_is_only_pointed_out() {
+    let daemon = all_providers("");
+    let body = r#"{"id":1,"total":"10.00"}"#;
+    let signature = format!("X-Shopify-Hmac-Sha256: {}", base64_hmac(body));
+    let deliver = |id: &str, topic: &str| {
+        let (id, topic) = (format!("X-Shopify-Webhook-Id: {id}"), format!("X-Shopify-Topic: {topic}"));
+        post(&daemon, "shopify", &[&signature, &id, &topic], body).2
+    };
+    let ignored = r#"{"outcome":"ignored"}"#;
+    assert_eq!(deliver("w1", "orders/create"), ignored);
+    // an order is created and paid with one body: two events, not a replay
+    assert_eq!(deliver("w2", "orders/paid"), ignored);
+    assert_eq!(daemon.count(REVIEWS), 0);
+    assert_eq!(deliver("w3", "orders/paid"), ignored);
+    assert_eq!(daemon.text("SELECT kind || ' ' || subject FROM reviews"), "replay shopify/w3");
+}
+
+#[test]
+fn a_linear_attempt_with_a_new_time_is_the_same_event_and_one_under_a_new_id_a_replay() {
+    let daemon = all_providers("");
+    let deliver = |id: &str, ts_ms: i64| {
+        let body =
+            json!({"action": "create", "type": "Issue", "data": {"id": "x"}, "webhookTimestamp": ts_ms})
+                .to_string();
+        let signature = format!("Linear-Signature: {}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+        post(&daemon, "linear", &[&signature, &format!("Linear-Delivery: {id}")], &body).2
+    };
+    let now_ms = now_s() * 1000;
+    assert_eq!(deliver("a", now_ms), r#"{"outcome":"ignored"}"#);
+    assert_eq!(deliver("a", now_ms + 1), r#"{"outcome":"duplicate"}"#);
+    assert_eq!(daemon.count(REVIEWS), 0);
+    assert_eq!(deliver("b", now_ms), r#"{"outcome":"ignored"}"#);
+    assert_eq!(daemon.text("SELECT kind || ' ' || subject FROM reviews"), "replay linear/b");
+}
+
+#[test]
+fn a_mailgun_token_counts_for_one_event_only() {
+    let daemon = all_providers("");
+    let ts = now_s().to_string();
+    let signature = hmac_hex(SECRET.as_bytes(), &[ts.as_bytes(), b"tok1"]);
+    let body = |id: &str| {
+        json!({"signature": {"timestamp": ts, "token": "tok1", "signature": signature}, "event-data": {"id": id, "event": "failed"}})
+            .to_string()
+    };
+    assert_eq!(post(&daemon, "mailgun", &[], &body("one")).0, 200);
+    assert_eq!(post(&daemon, "mailgun", &[], &body("one")).2, r#"{"outcome":"duplicate"}"#);
+    assert_eq!(post(&daemon, "mailgun", &[], &body("two")).0, 200);
+    assert_eq!(daemon.text("SELECT kind || ' ' || subject FROM reviews"), "replay mailgun/two");
+}
