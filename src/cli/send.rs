@@ -84,6 +84,9 @@ struct Answer {
 impl Answer {
     /// inboxd's word for a refusal.
     fn error(&self) -> Option<String> {
+        if let Some(word) = self.body.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+            return Some(word.to_owned());
+        }
         let json: Value = serde_json::from_str(&self.body).ok()?;
         json["error"].as_str().map(str::to_owned)
     }
