@@ -417,20 +417,16 @@ enum Verdict {
 
 fn judge(args: &SendArgs, answer: &Answer) -> Verdict {
     let is_success = (200..300).contains(&answer.status);
+    // PagerDuty's endpoint answers 503 where others answer 400; another receiver may have no words at all
+    let speaks_of_signature = answer.error().is_some_and(|error| error.starts_with("signature_"));
+    let is_refusal = SIGNATURE_REFUSALS.contains(&answer.status) && args.to.is_some();
     match (args.bad_signature, is_success) {
         (false, true) => Verdict::AsItShouldBe,
         (true, true) => Verdict::Accepted,
+        (true, false) if speaks_of_signature || is_refusal => Verdict::AsItShouldBe,
         (_, false) if answer.status == 503 => Verdict::Unavailable,
         (false, false) => Verdict::Refused,
-        (true, false) => {
-            // another receiver may have no words for it, or other ones
-            let speaks_of_signature = answer.error().is_some_and(|error| error.starts_with("signature_"));
-            let is_refusal = SIGNATURE_REFUSALS.contains(&answer.status);
-            match is_refusal && (args.to.is_some() || speaks_of_signature) {
-                true => Verdict::AsItShouldBe,
-                false => Verdict::NotJudged,
-            }
-        }
+        (true, false) => Verdict::NotJudged,
     }
 }
 
