@@ -313,6 +313,8 @@ fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64
             queue::settle(tx, claimed, State::Done, None, now_ms)?;
             let note = format!("went through on attempt {}", claimed.attempt);
             reviews::close(tx, Kind::Quarantined, endpoint, event_id, &note, now_ms)?;
+            // that somebody put it back to work is the answer to this question
+            reviews::close(tx, Kind::Replay, endpoint, event_id, &note, now_ms)?;
             Ok(State::Done)
         }
         Handled::Ignored => {

@@ -402,6 +402,60 @@ fn a_replay_may_be_refused_or_allowed() {
 }
 
 #[test]
+fn the_worker_does_not_touch_a_replay_until_a_person_puts_it_to_work() {
+    let daemon = all_providers(&REPLAYED.replace("handlers", "mode = \"async\"\nhandlers"));
+    let ok = |word: &str| (200, format!(r#"{{"outcome":"{word}"}}"#));
+    let wait_for = |sql: &str| {
+        for _ in 0..500 {
+            if daemon.count(sql) == 1 {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{sql}: {}", daemon.log());
+    };
+    assert_eq!(payment(&daemon, "a"), ok("accepted"));
+    wait_for("SELECT count(*) FROM webhook_inbox WHERE event_id = 'a' AND state = 'done'");
+    assert_eq!(payment(&daemon, "b"), ok("quarantined"));
+    assert_eq!(payment(&daemon, "b"), ok("duplicate"));
+    assert_eq!(daemon.count("SELECT attempts FROM webhook_inbox WHERE event_id = 'b'"), 0);
+    assert_eq!(daemon.count(REVIEWS), 1);
+    let ran = daemon.inboxd(&["retry", "b", "--yes"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    wait_for("SELECT count(*) FROM webhook_inbox WHERE event_id = 'b' AND state = 'done'");
+    assert_eq!(daemon.count(REVIEWS), 0);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+}
+
+#[test]
+fn a_form_means_the_same_to_the_worker_as_it_came() {
+    let dir = all_providers("").kill();
+    let later = dir.path().join("later");
+    std::fs::create_dir(&later).unwrap();
+    std::fs::write(later.join("schema.sql"), "CREATE TABLE IF NOT EXISTS seen (team TEXT NOT NULL) STRICT;")
+        .unwrap();
+    let insert = "INSERT INTO seen (team) VALUES (json_extract(:event, '$.team.id'));";
+    std::fs::write(later.join("_default.sql"), insert).unwrap();
+    let file = dir.path().join("inboxd.toml");
+    let config = std::fs::read_to_string(&file).unwrap()
+        + "[endpoint.later]\nprovider = \"slack\"\nsecrets = [\"file:custom\"]\nmode = \"async\"\nhandlers = [\"sql:later\"]\n";
+    std::fs::write(&file, config).unwrap();
+    let daemon = Daemon::in_dir(dir);
+    let body = "payload=%7B%22type%22%3A%22block_actions%22%2C%22team%22%3A%7B%22id%22%3A%22T1%22%7D%7D";
+    let mut headers = slack(body);
+    headers.push("Content-Type: application/x-www-form-urlencoded".to_owned());
+    assert_eq!(post(&daemon, "later", &lines(&headers), body).2, r#"{"outcome":"accepted"}"#);
+    for _ in 0..500 {
+        if daemon.count("SELECT count(*) FROM seen") == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(daemon.text("SELECT team FROM seen"), "T1", "{}", daemon.log());
+    assert_eq!(daemon.text("SELECT payload FROM webhook_inbox"), body);
+}
+
+#[test]
 fn a_replay_that_nobody_works_on_is_only_pointed_out() {
     let daemon = all_providers("");
     let body = r#"{"id":1,"total":"10.00"}"#;

@@ -68,7 +68,7 @@ impl Checker {
         let scheme = scheme_of(&provider, raw.scheme.as_ref())
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
-        self.fits(&key, &raw, &scheme, limits);
+        self.fits(&key, &raw, &scheme, mode, limits);
         let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
@@ -99,7 +99,8 @@ impl Checker {
         let key = format!("{key}.tolerance");
         let usual = Duration::from_secs(scheme.tolerance_s().into());
         let tolerance = self.duration(&key, raw.tolerance.as_ref(), usual);
-        if tolerance > TOLERANCE_ADVISED {
+        // a preset's own is as long as it has to be
+        if tolerance > TOLERANCE_ADVISED.max(usual) {
             let typed = duration_text(tolerance);
             self.warn(format!(
                 "{key}: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
@@ -109,7 +110,7 @@ impl Checker {
     }
 
     /// What the provider's way of signing and waiting rules out.
-    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, limits: &Limits) {
+    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, mode: Mode, limits: &Limits) {
         let name = scheme.name();
         for handler in raw.handlers.iter().filter(|name| MONEY_HANDLERS.contains(&name.as_str())) {
             if !scheme.body_signed() {
@@ -126,6 +127,7 @@ impl Checker {
         let deadline = scheme.behaviour().deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
         if let Some(deadline) = deadline.filter(|deadline| *deadline < limits.handler_timeout)
             && !raw.handlers.is_empty()
+            && mode == Mode::Sync
         {
             self.warn(format!(
                 "{key}: {name} waits {} s for an answer, and limits.handler_timeout allows handlers more",
