@@ -153,36 +153,78 @@ BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: this entry is in the b
 
 -- What must happen outside this file: written in the event's transaction, delivered afterwards.
 CREATE TABLE outbox (
-  id               INTEGER PRIMARY KEY,
-  destination      TEXT    NOT NULL,              -- the destination's name in the configuration
-  topic            TEXT    NOT NULL,              -- what happened, e.g. 'InvoicePaymentBooked'
-  operation_key    TEXT    NOT NULL UNIQUE,       -- the effect's own key, sent as Idempotency-Key: the same effect is queued once
-  endpoint         TEXT    NOT NULL,
-  event_id         TEXT    NOT NULL,              -- the event it came from
-  object_id        TEXT,                          -- the business object it is about; NULL: no order asked for
-  payload          ANY     NOT NULL,              -- the body to send: TEXT where valid UTF-8, else BLOB
-  content_type     TEXT    NOT NULL,
-  state            TEXT    NOT NULL DEFAULT 'pending',
-  attempts         INTEGER NOT NULL DEFAULT 0,
-  available_at_ms  INTEGER NOT NULL,
-  lease_id         TEXT,
-  last_error       TEXT,
-  result           TEXT,                          -- what the destination answered, where it is kept
-  created_at_ms    INTEGER NOT NULL,
-  delivered_at_ms  INTEGER,
+  id                INTEGER PRIMARY KEY,          -- rises with the order of commits
+  destination       TEXT    NOT NULL,             -- the destination's name in the configuration
+  topic             TEXT    NOT NULL,             -- what happened, e.g. 'InvoicePaymentBooked'; of a forward: the event's type
+  operation_key     TEXT    NOT NULL UNIQUE,      -- the effect's own key, sent as Idempotency-Key: the same effect is queued once
+  endpoint          TEXT    NOT NULL,
+  event_id          TEXT    NOT NULL,             -- the event it came from
+  object_id         TEXT,                         -- the business object it is about; NULL: no order asked for
+  payload           ANY     NOT NULL,             -- the body to send: TEXT where valid UTF-8, else BLOB
+  content_type      TEXT    NOT NULL,
+  headers           TEXT,                         -- of a forward: JSON of the headers kept from the delivery; NULL: a handler emitted it
+  state             TEXT    NOT NULL DEFAULT 'pending',
+  attempts          INTEGER NOT NULL DEFAULT 0,   -- counted and committed before a request is made; only grows
+  available_at_ms   INTEGER NOT NULL,             -- not sent before this time; while 'sending': when the lease ends
+  lease_id          TEXT,                         -- who sends it; a result that names another lease is discarded
+  failing_since_ms  INTEGER,                      -- when the first attempt failed; the time of giving up counts from here
+  first_sent_at_ms  INTEGER,                      -- the first request under this key that may have had its effect
+  last_error        TEXT,
+  response_status   INTEGER,                      -- of the latest answer
+  response_excerpt  TEXT,                         -- the first KiB of its body
+  result            TEXT,                         -- what the destination's JSON pointer `result` found in the 2xx
+  created_at_ms     INTEGER NOT NULL,
+  delivered_at_ms   INTEGER,
+  -- 'pending' -> 'sending' -> 'delivered' | 'dead'; a retry is 'pending' again; 'delivered' is never left.
   CHECK (state IN ('pending', 'sending', 'delivered', 'dead')),
   CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
+  -- Only a row that somebody sends is leased.
   CHECK ((lease_id IS NOT NULL) = (state = 'sending')),
   CHECK (operation_key <> '' AND attempts >= 0)
 ) STRICT;
 
+-- What a dispatcher may claim, in the order in which it is due.
 CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE state IN ('pending', 'sending');
+
+-- The rows of one business object that are still to be delivered, in the order of commits.
+CREATE INDEX outbox_in_order ON outbox (destination, object_id, id)
+  WHERE object_id IS NOT NULL AND state IN ('pending', 'sending');
+
+-- What was given up: counted by alerts, listed for people.
+CREATE INDEX outbox_dead ON outbox (destination) WHERE state = 'dead';
+
+-- What each attempt at a delivery came to. Written at the claim, before the request is made.
+CREATE TABLE outbox_attempts (
+  outbox_id      INTEGER NOT NULL REFERENCES outbox (id) ON DELETE CASCADE,
+  number         INTEGER NOT NULL,                -- outbox.attempts at the claim
+  started_at_ms  INTEGER NOT NULL,
+  duration_ms    INTEGER,
+  result         TEXT,                            -- NULL: it runs, or died with its process
+  status         INTEGER,                         -- of the answer, where there was one
+  excerpt        TEXT,                            -- the first KiB of its body
+  error          TEXT,
+  CHECK (result IN ('delivered', 'failed', 'lost')),
+  CHECK (result IS NOT NULL OR (status IS NULL AND duration_ms IS NULL)),
+  PRIMARY KEY (outbox_id, number)
+) STRICT, WITHOUT ROWID;
+
+-- What is known of a destination beside its configuration. No row: nothing happened yet.
+CREATE TABLE destinations (
+  name                   TEXT    PRIMARY KEY,     -- the destination's name in the configuration
+  paused_at_ms           INTEGER,                 -- nothing is sent while this is set
+  paused_because         TEXT,
+  circuit_open_since_ms  INTEGER,                 -- one request at a time is tried while this is set
+  next_probe_at_ms       INTEGER,
+  stale_results          INTEGER NOT NULL DEFAULT 0,  -- results that came after their lease was lost, discarded
+  CHECK ((paused_at_ms IS NULL) = (paused_because IS NULL)),
+  CHECK ((circuit_open_since_ms IS NULL) = (next_probe_at_ms IS NULL))
+) STRICT, WITHOUT ROWID;
 
 -- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
-  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay'
-  subject         TEXT    NOT NULL,               -- what it is about: '<endpoint>/<event id>'
+  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'
+  subject         TEXT    NOT NULL,               -- what it is about: '<endpoint>/<event id>', or an outbox row's key
   reason          TEXT    NOT NULL,               -- one sentence for a person; no personal data
   endpoint        TEXT    NOT NULL,
   event_id        TEXT    NOT NULL,

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use crate::config::{Alert, AlertOn, AlertVia};
 use crate::inbox;
 use crate::outbox;
+use crate::outgoing::Client;
 use crate::reviews;
 
 /// How long a message may take.
@@ -154,14 +155,13 @@ pub fn send(via: &AlertVia, message: &str) -> io::Result<()> {
 }
 
 fn post(url: &str, text: &str) -> io::Result<()> {
-    let config = ureq::Agent::config_builder()
-        .proxy(None)
-        .max_redirects(0)
-        .timeout_global(Some(SEND_TIME_MAX))
-        .build();
-    let agent: ureq::Agent = config.into();
-    let answer = agent.post(url).content_type("text/plain; charset=utf-8").send(text);
-    answer.map(drop).map_err(io::Error::other)
+    let client = Client::new(url, &[], None).map_err(io::Error::other)?;
+    let headers = [("Content-Type".to_owned(), "text/plain; charset=utf-8".to_owned())];
+    let answer = client.post(&headers, text.as_bytes(), SEND_TIME_MAX);
+    match answer.map_err(|error| io::Error::other(error.reason))?.status {
+        200..=299 => Ok(()),
+        status => Err(io::Error::other(format!("the answer was {status}"))),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::outgoing::Network;
 use crate::printable::printable;
 use crate::verify::presets;
 use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
@@ -166,6 +167,8 @@ pub struct Endpoint {
     pub replay: Replay,
     /// The largest body, in bytes.
     pub body_bytes_max: usize,
+    /// How long the application may take where the mode is [`Mode::Proxy`].
+    pub proxy_timeout: Duration,
 }
 
 /// One entry of `handlers`. Shown as typed.
@@ -200,6 +203,8 @@ pub enum Mode {
     Sync,
     /// After the answer: a worker takes the stored event from there.
     Async,
+    /// By the application that the one destination of `forward` is, before the answer.
+    Proxy,
 }
 
 /// `on_scope_mismatch`
@@ -231,7 +236,7 @@ pub enum Replay {
     Allow,
 }
 
-/// `[destination.NAME]`: checked in full, although this version only fills the outbox.
+/// `[destination.NAME]`
 #[derive(Debug)]
 pub struct Destination {
     /// The name that `notify` uses and that stands in the outbox.
@@ -262,8 +267,8 @@ pub struct Destination {
     pub result: Option<String>,
     /// How long the destination remembers an idempotency key.
     pub key_lifetime: Option<Duration>,
-    /// Private networks, `address/bits`, that a name may resolve to.
-    pub allow_networks: Vec<String>,
+    /// Private networks that a name may resolve to.
+    pub allow_networks: Vec<Network>,
     /// A private certificate authority, PEM.
     pub ca_file: Option<PathBuf>,
 }
@@ -403,6 +408,8 @@ pub struct Instance {
     pub listen: Listen,
     /// The endpoints' names, in the order of the file.
     pub endpoints: Vec<String>,
+    /// The destinations' names, in the order of the file.
+    pub destinations: Vec<String>,
 }
 
 impl Instance {

@@ -22,10 +22,12 @@ use signal_hook::iterator::Signals;
 
 use crate::config::{self, Address, Config};
 use crate::db::{self, DataDirLock, OpenError};
+use crate::dispatcher::{Dispatcher, Target};
 use crate::front;
 use crate::handlers::Registry;
 use crate::http::App;
 use crate::inbox;
+use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::worker::{self, Wake, Worker};
 use crate::writer::{self, Writer};
@@ -209,7 +211,10 @@ impl Daemon {
 
         let with_handlers = |(config, handlers)| Arc::new(Endpoint { config, handlers });
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
-        let wake = Arc::new(Wake::default());
+        let targets = targets(config.destinations, &endpoints)?;
+        let (wake, outbox_wake) = (Arc::new(Wake::default()), Arc::new(Wake::default()));
+        let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
+        let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
         let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
         let background_settings = background::Settings {
             worker_threads: config.worker.threads,
@@ -217,8 +222,10 @@ impl Daemon {
             alert: config.alert,
             database: config.database.clone(),
         };
-        let background = Background::start(worker, &wake, &handle, background_settings)?;
-        let app = Arc::new(App::new(&endpoints, config.public_url.clone(), handle, wake));
+        let background =
+            Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, background_settings)?;
+        let app =
+            Arc::new(App::new(&endpoints, config.public_url.clone(), handle, (wake, outbox_wake), proxy));
         let run_dir = RunDir::claim(&config.data_dir)?;
         let socket = run_dir.socket();
         let server = tiny_http::Server::http_unix(&socket)
@@ -484,6 +491,14 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
         attempts_max: worker.max_attempts,
         backoff_cap: worker.backoff_cap,
     }
+}
+
+fn targets(
+    destinations: Vec<config::Destination>,
+    endpoints: &[Arc<Endpoint>],
+) -> Result<Vec<Arc<Target>>, StartError> {
+    let target = |destination| Target::new(destination, endpoints).map(Arc::new).map_err(StartError::Other);
+    destinations.into_iter().map(target).collect()
 }
 
 fn spawn_workers(

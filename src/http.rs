@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tiny_http::{Header, Method, Request, Response, StatusCode};
 
 use crate::clock;
+use crate::config::Mode;
 use crate::front;
-use crate::receive::{self, Endpoint, Outcome, Receipt};
+use crate::proxy::{Asked, Proxy};
+use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
 use crate::verify::{
     Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
 };
@@ -28,7 +30,7 @@ const OUTCOME_HEADER: &str = "Inboxd-Outcome";
 const NOBODY: &Preset = &Preset::PLAIN;
 
 /// Seconds after which a sender is asked to try again.
-const RETRY_AFTER_S: u32 = 5;
+const RETRY_AFTER_S: u64 = 5;
 
 /// What all workers share.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct App {
     public_url: Option<String>,
     writer: WriterHandle,
     wake: Arc<Wake>,
+    outbox_wake: Arc<Wake>,
+    proxy: Arc<Proxy>,
     is_draining: AtomicBool,
 }
 
@@ -49,6 +53,10 @@ enum Answer {
     ScopeMismatch,
     HandlerFailed,
     Unavailable,
+    /// Another delivery of it is with the application, for so many seconds at most.
+    InProgress(u64),
+    /// The application did not take it: 502, 503 or 504.
+    ApplicationFailed(u16),
     NotFound,
     MethodNotAllowed,
     Alive,
@@ -62,7 +70,8 @@ impl App {
         endpoints: &[Arc<Endpoint>],
         public_url: Option<String>,
         writer: WriterHandle,
-        wake: Arc<Wake>,
+        (wake, outbox_wake): (Arc<Wake>, Arc<Wake>),
+        proxy: Arc<Proxy>,
     ) -> Self {
         let by_path = |endpoint: &Arc<Endpoint>| (endpoint.config.path.clone(), Arc::clone(endpoint));
         Self {
@@ -70,6 +79,8 @@ impl App {
             public_url,
             writer,
             wake,
+            outbox_wake,
+            proxy,
             is_draining: AtomicBool::new(false),
         }
     }
@@ -179,16 +190,47 @@ impl App {
                 preset,
             );
         }
+        let events = match one_for_application(endpoint, events) {
+            Ok(event) => return self.ask_application(request, endpoint, event, told, now_ms),
+            Err(events) => events,
+        };
         let (endpoint, wake) = (Arc::clone(endpoint), Arc::clone(&self.wake));
+        let outbox_wake = Arc::clone(&self.outbox_wake);
         self.writer.submit(
             move |tx| receive::store_all(tx, &endpoint, &events, now_ms),
             move |result| {
-                if let Ok(Receipt { outcome: Outcome::Accepted, .. }) = result {
-                    wake.ring();
+                match result {
+                    Ok(Receipt { outcome: Outcome::Accepted, .. }) => {
+                        wake.ring();
+                        outbox_wake.ring();
+                    }
+                    Ok(Receipt { outcome: Outcome::Duplicate, .. }) | Err(_) => {}
+                    Ok(_) => outbox_wake.ring(),
                 }
                 answer(request, &told.answer_to(result), preset);
             },
         );
+    }
+
+    /// The application answers for the event, on a thread of its own: a worker never waits for it.
+    fn ask_application(
+        &self,
+        request: Request,
+        endpoint: &Arc<Endpoint>,
+        event: VerifiedEvent,
+        told: Told,
+        now_ms: i64,
+    ) {
+        let asked_for = Arc::clone(endpoint);
+        self.proxy.ask(endpoint, event, now_ms, move |asked| {
+            let result = match asked {
+                Asked::Settled(receipt) => told.answer_to(Ok(receipt)),
+                Asked::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
+                Asked::Failed(status) => Answer::ApplicationFailed(status),
+                Asked::NotStored(error) => told.answer_to(Err(error)),
+            };
+            answer(request, &result, asked_for.config.verifier.scheme().behaviour());
+        });
     }
 
     fn verify(
@@ -212,6 +254,22 @@ impl App {
         match &self.public_url {
             Some(base) => format!("{base}{}", request.url()),
             None => request.url().to_owned(),
+        }
+    }
+}
+
+/// The event that the application answers for, or all of them back.
+fn one_for_application(
+    endpoint: &Endpoint,
+    mut events: Vec<(VerifiedEvent, Disposition)>,
+) -> Result<VerifiedEvent, Vec<(VerifiedEvent, Disposition)>> {
+    match events.pop() {
+        Some((event, Disposition::Handle)) if endpoint.config.mode == Mode::Proxy && events.is_empty() => {
+            Ok(event)
+        }
+        last => {
+            events.extend(last);
+            Err(events)
         }
     }
 }
@@ -345,6 +403,8 @@ fn status_and_body(answer: &Answer) -> (u16, String) {
         Answer::ScopeMismatch => (400, error("scope_mismatch")),
         Answer::HandlerFailed => (500, error("handler_failed")),
         Answer::Unavailable | Answer::NotReady => (503, error("unavailable")),
+        Answer::InProgress(_) => (409, error("in_progress")),
+        Answer::ApplicationFailed(status) => (*status, error("application_failed")),
         Answer::NotFound => (404, error("not_found")),
         Answer::MethodNotAllowed => (405, error("method_not_allowed")),
         Answer::Alive => (200, r#"{"status":"alive"}"#.to_owned()),
@@ -400,6 +460,8 @@ fn wire(answer: &Answer, preset: &Preset) -> Wire {
         }
         Answer::HandlerFailed
         | Answer::Unavailable
+        | Answer::InProgress(_)
+        | Answer::ApplicationFailed(_)
         | Answer::NotFound
         | Answer::MethodNotAllowed
         | Answer::Alive
@@ -424,8 +486,13 @@ fn answer(request: Request, answer: &Answer, preset: &Preset) {
         // a challenge is a stranger's text: no browser may take it for a page
         response.add_header(constant_header("X-Content-Type-Options", "nosniff"));
     }
-    if status == 503 {
-        response.add_header(constant_header("Retry-After", &RETRY_AFTER_S.to_string()));
+    let retry_after_s = match answer {
+        Answer::InProgress(seconds) => Some(*seconds),
+        Answer::Unavailable | Answer::NotReady | Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
+        _ => None,
+    };
+    if let Some(seconds) = retry_after_s {
+        response.add_header(constant_header("Retry-After", &seconds.to_string()));
     }
     if let Answer::MethodNotAllowed = answer {
         let allowed = match request.url().split('?').next() {

@@ -1,10 +1,17 @@
-//! The table `outbox`: what must happen outside this file, written in the event's own transaction.
+//! The tables `outbox`, `outbox_attempts` and `destinations`: what must happen outside this file, written in the
+//! event's own transaction, and how its delivery goes.
 //!
 //! A row is unique by its operation key, the effect's own name: asking twice for one effect queues it
-//! once. This module never talks to the network.
+//! once. A delivered row is never sent again. This module never talks to the network.
 
-use rusqlite::types::Value;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+use sha2::{Digest, Sha256};
+
+pub mod queue;
+
+/// The longest operation key, in bytes: what HTTP APIs take as an idempotency key.
+const KEY_BYTES_MAX: usize = 255;
 
 /// A row to queue.
 #[derive(Debug)]
@@ -22,9 +29,11 @@ pub struct NewOperation<'a> {
     /// The business object it is about.
     pub object_id: Option<&'a str>,
     /// The body to send.
-    pub payload: &'a str,
+    pub payload: &'a [u8],
     /// The body's media type.
     pub content_type: &'a str,
+    /// Of a forwarded delivery: JSON of the headers kept from it.
+    pub headers: Option<&'a str>,
 }
 
 /// Queues the operation. Returns whether it is new: `false` means the effect was queued before.
@@ -32,6 +41,10 @@ pub struct NewOperation<'a> {
 /// # Errors
 /// Any SQLite error; nothing was written then.
 pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) -> rusqlite::Result<bool> {
+    let payload = match std::str::from_utf8(operation.payload) {
+        Ok(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        Err(_) => ToSqlOutput::Borrowed(ValueRef::Blob(operation.payload)),
+    };
     let inserted = tx.prepare_cached(ENQUEUE)?.execute((
         operation.destination,
         operation.topic,
@@ -39,8 +52,9 @@ pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) 
         operation.endpoint,
         operation.event_id,
         operation.object_id,
-        operation.payload,
+        payload,
         operation.content_type,
+        operation.headers,
         now_ms,
     ))?;
     Ok(inserted == 1)
@@ -59,8 +73,8 @@ pub struct Queued {
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn find(conn: &Connection, operation_key: &str) -> rusqlite::Result<Option<Queued>> {
-    conn.prepare_cached(FIND)?.query_row([operation_key], queued).optional()
+pub fn queued_as(conn: &Connection, operation_key: &str) -> rusqlite::Result<Option<Queued>> {
+    conn.prepare_cached(QUEUED_AS)?.query_row([operation_key], queued).optional()
 }
 
 /// The newest row; 0 where there is none.
@@ -83,12 +97,22 @@ fn queued(row: &Row<'_>) -> rusqlite::Result<Queued> {
     Ok(Queued { destination: row.get(0)?, payload: row.get(1)? })
 }
 
-/// Rows that wait to be delivered, per destination.
-///
-/// # Errors
-/// Any SQLite error.
-pub fn undelivered(conn: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
-    conn.prepare_cached(COUNT_UNDELIVERED)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+/// The operation key of a forwarded event: `<endpoint>:<event id>:forward:<destination>`, or where that is
+/// over 255 bytes, its beginning and a hash of all of it.
+pub fn forward_key(endpoint: &str, event_id: &str, destination: &str) -> String {
+    bounded_key(format!("{endpoint}:{event_id}:forward:{destination}"))
+}
+
+fn bounded_key(key: String) -> String {
+    if key.len() <= KEY_BYTES_MAX {
+        return key;
+    }
+    let hash: String = Sha256::digest(&key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut end = KEY_BYTES_MAX - hash.len() - 1;
+    while !key.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}:{hash}", &key[..end])
 }
 
 /// Rows that were given up.
@@ -99,14 +123,249 @@ pub fn dead_count(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached(DEAD_COUNT)?.query_row([], |row| row.get(0))
 }
 
+/// What is known of one destination.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// The destination's name.
+    pub name: String,
+    /// Rows that wait or are being sent.
+    pub pending: i64,
+    /// When the oldest of them was queued, in milliseconds since the epoch.
+    pub oldest_pending_ms: Option<i64>,
+    /// Rows that were given up.
+    pub dead: i64,
+    /// Since when nothing is sent there, and why.
+    pub paused: Option<(i64, String)>,
+    /// Since when only one request at a time is tried.
+    pub circuit_open_since_ms: Option<i64>,
+    /// Results that came after their lease was lost.
+    pub stale_results: i64,
+}
+
+/// Every destination that has undelivered or dead rows, or of which something else is known, by name.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn standings(conn: &Connection) -> rusqlite::Result<Vec<Standing>> {
+    conn.prepare_cached(STANDINGS)?
+        .query_map([], |row| {
+            let paused_at: Option<i64> = row.get("paused_at_ms")?;
+            let because: Option<String> = row.get("paused_because")?;
+            Ok(Standing {
+                name: row.get("name")?,
+                pending: row.get("pending")?,
+                oldest_pending_ms: row.get("oldest_pending_ms")?,
+                dead: row.get("dead")?,
+                paused: paused_at.map(|at| (at, because.unwrap_or_default())),
+                circuit_open_since_ms: row.get("circuit_open_since_ms")?,
+                stale_results: row.get("stale_results")?,
+            })
+        })?
+        .collect()
+}
+
+/// Stops sending to a destination. `false`: it was paused before.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn pause(tx: &Transaction<'_>, destination: &str, because: &str, now_ms: i64) -> rusqlite::Result<bool> {
+    Ok(tx.prepare_cached(PAUSE)?.execute((destination, now_ms, because))? == 1)
+}
+
+/// Sends to a destination again. `false`: it was not paused.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn resume(tx: &Transaction<'_>, destination: &str) -> rusqlite::Result<bool> {
+    Ok(tx.prepare_cached(RESUME)?.execute([destination])? == 1)
+}
+
+/// Whether nothing is sent to a destination.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn is_paused(conn: &Connection, destination: &str) -> rusqlite::Result<bool> {
+    conn.prepare_cached(IS_PAUSED)?.exists([destination])
+}
+
+/// Remembers that only one request at a time is tried, or (`None`) that all is well again.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn note_circuit(
+    tx: &Transaction<'_>,
+    destination: &str,
+    open: Option<(i64, i64)>,
+) -> rusqlite::Result<()> {
+    let (since_ms, probe_at_ms) = open.unzip();
+    tx.prepare_cached(NOTE_CIRCUIT)?.execute((destination, since_ms, probe_at_ms))?;
+    Ok(())
+}
+
+/// Counts a result that came after its lease was lost.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn count_stale_result(tx: &Transaction<'_>, destination: &str) -> rusqlite::Result<()> {
+    tx.prepare_cached(COUNT_STALE_RESULT)?.execute([destination])?;
+    Ok(())
+}
+
+/// One row as people are shown it. Everything but the body.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// The row; rises with the order of commits.
+    pub id: i64,
+    /// The destination's name.
+    pub destination: String,
+    /// What happened.
+    pub topic: String,
+    /// The effect's own key.
+    pub operation_key: String,
+    /// The endpoint of the event it came from.
+    pub endpoint: String,
+    /// That event.
+    pub event_id: String,
+    /// The business object.
+    pub object_id: Option<String>,
+    /// `pending`, `sending`, `delivered` or `dead`
+    pub state: String,
+    /// Attempts so far.
+    pub attempts: i64,
+    /// When it is due, or while it is being sent, when its lease ends.
+    pub available_at_ms: i64,
+    /// Since when it has been failing.
+    pub failing_since_ms: Option<i64>,
+    /// Why the latest attempt failed.
+    pub last_error: Option<String>,
+    /// The status of the latest answer.
+    pub response_status: Option<i64>,
+    /// The beginning of its body.
+    pub response_excerpt: Option<String>,
+    /// What was kept of the answer.
+    pub result: Option<String>,
+    /// When it was queued.
+    pub created_at_ms: i64,
+    /// When it was delivered.
+    pub delivered_at_ms: Option<i64>,
+}
+
+/// Which rows to list. What is `None` does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// The destination's name.
+    pub destination: Option<String>,
+    /// The endpoint's name.
+    pub endpoint: Option<String>,
+    /// What happened.
+    pub topic: Option<String>,
+    /// The business object.
+    pub object_id: Option<String>,
+    /// `pending`, `sending`, `delivered` or `dead`
+    pub state: Option<String>,
+    /// Queued at this time or later.
+    pub since_ms: Option<i64>,
+    /// Queued before this time.
+    pub until_ms: Option<i64>,
+    /// A part of the last error.
+    pub error: Option<String>,
+}
+
+/// Rows that match, newest first, at most `limit`.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<Vec<Operation>> {
+    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error } = filter;
+    let wanted = (destination, endpoint, topic, object_id, state, since_ms, until_ms, error, limit);
+    conn.prepare_cached(LIST)?.query_map(wanted, operation)?.collect()
+}
+
+/// One row.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn find(conn: &Connection, id: i64) -> rusqlite::Result<Option<Operation>> {
+    conn.prepare_cached(FIND)?.query_row([id], operation).optional()
+}
+
+/// One attempt, for people.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub number: i64,
+    /// When it was claimed, in milliseconds since the epoch.
+    pub started_at_ms: i64,
+    /// How long the request took; `None` where it never ended.
+    pub duration_ms: Option<i64>,
+    /// `delivered`, `failed` or `lost`; `None` while it runs, or when its process died.
+    pub result: Option<String>,
+    /// The answer's status.
+    pub status: Option<i64>,
+    /// The beginning of its body.
+    pub excerpt: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// The history of a row's attempts, oldest first.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn attempts(conn: &Connection, id: i64) -> rusqlite::Result<Vec<Attempt>> {
+    conn.prepare_cached(ATTEMPTS)?
+        .query_map([id], |row| {
+            Ok(Attempt {
+                number: row.get("number")?,
+                started_at_ms: row.get("started_at_ms")?,
+                duration_ms: row.get("duration_ms")?,
+                result: row.get("result")?,
+                status: row.get("status")?,
+                excerpt: row.get("excerpt")?,
+                error: row.get("error")?,
+            })
+        })?
+        .collect()
+}
+
+fn operation(row: &Row<'_>) -> rusqlite::Result<Operation> {
+    Ok(Operation {
+        id: row.get("id")?,
+        destination: row.get("destination")?,
+        topic: row.get("topic")?,
+        operation_key: row.get("operation_key")?,
+        endpoint: row.get("endpoint")?,
+        event_id: row.get("event_id")?,
+        object_id: row.get("object_id")?,
+        state: row.get("state")?,
+        attempts: row.get("attempts")?,
+        available_at_ms: row.get("available_at_ms")?,
+        failing_since_ms: row.get("failing_since_ms")?,
+        last_error: row.get("last_error")?,
+        response_status: row.get("response_status")?,
+        response_excerpt: row.get("response_excerpt")?,
+        result: row.get("result")?,
+        created_at_ms: row.get("created_at_ms")?,
+        delivered_at_ms: row.get("delivered_at_ms")?,
+    })
+}
+
+fn bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::Text(text) => text.into_bytes(),
+        Value::Blob(bytes) => bytes,
+        Value::Null | Value::Integer(_) | Value::Real(_) => Vec::new(),
+    }
+}
+
 const ENQUEUE: &str = "
     INSERT INTO main.outbox
-           (destination, topic, operation_key, endpoint, event_id, object_id, payload, content_type,
+           (destination, topic, operation_key, endpoint, event_id, object_id, payload, content_type, headers,
             available_at_ms, created_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
     ON CONFLICT (operation_key) DO NOTHING";
 
-const FIND: &str = "
+const QUEUED_AS: &str = "
     SELECT destination, payload FROM main.outbox WHERE operation_key = ?1";
 
 const LAST_ID: &str = "
@@ -115,12 +374,86 @@ const LAST_ID: &str = "
 const QUEUED_AFTER: &str = "
     SELECT destination, payload, operation_key FROM main.outbox WHERE id > ?1";
 
-const COUNT_UNDELIVERED: &str = "
-    SELECT destination, count(*)
-      FROM main.outbox
-     WHERE state IN ('pending', 'sending')
-     GROUP BY destination
-     ORDER BY destination";
-
 const DEAD_COUNT: &str = "
     SELECT count(*) FROM main.outbox WHERE state = 'dead'";
+
+const STANDINGS: &str = "
+      WITH waiting AS (SELECT destination, count(*) AS pending, min(created_at_ms) AS oldest
+                         FROM main.outbox
+                        WHERE state IN ('pending', 'sending')
+                        GROUP BY destination),
+           given_up AS (SELECT destination, count(*) AS dead
+                          FROM main.outbox
+                         WHERE state = 'dead'
+                         GROUP BY destination),
+           names AS (SELECT destination AS name FROM waiting
+                      UNION SELECT destination FROM given_up
+                      UNION SELECT name FROM main.destinations)
+    SELECT names.name, coalesce(pending, 0) AS pending, oldest AS oldest_pending_ms, coalesce(dead, 0) AS dead,
+           paused_at_ms, paused_because, circuit_open_since_ms, coalesce(stale_results, 0) AS stale_results
+      FROM names
+      LEFT JOIN waiting ON waiting.destination = names.name
+      LEFT JOIN given_up ON given_up.destination = names.name
+      LEFT JOIN main.destinations AS known ON known.name = names.name
+     ORDER BY names.name";
+
+const PAUSE: &str = "
+    INSERT INTO main.destinations (name, paused_at_ms, paused_because) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET paused_at_ms = ?2, paused_because = ?3 WHERE paused_at_ms IS NULL";
+
+const RESUME: &str = "
+    UPDATE main.destinations
+       SET paused_at_ms = NULL, paused_because = NULL
+     WHERE name = ?1 AND paused_at_ms IS NOT NULL";
+
+const IS_PAUSED: &str = "
+    SELECT 1 FROM main.destinations WHERE name = ?1 AND paused_at_ms IS NOT NULL";
+
+const NOTE_CIRCUIT: &str = "
+    INSERT INTO main.destinations (name, circuit_open_since_ms, next_probe_at_ms) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET circuit_open_since_ms = ?2, next_probe_at_ms = ?3";
+
+const COUNT_STALE_RESULT: &str = "
+    INSERT INTO main.destinations (name, stale_results) VALUES (?1, 1)
+    ON CONFLICT (name) DO UPDATE SET stale_results = stale_results + 1";
+
+const LIST: &str = "
+    SELECT id, destination, topic, operation_key, endpoint, event_id, object_id, state, attempts, available_at_ms,
+           failing_since_ms, last_error, response_status, response_excerpt, result, created_at_ms, delivered_at_ms
+      FROM main.outbox
+     WHERE (?1 IS NULL OR destination = ?1)
+       AND (?2 IS NULL OR endpoint = ?2)
+       AND (?3 IS NULL OR topic = ?3)
+       AND (?4 IS NULL OR object_id = ?4)
+       AND (?5 IS NULL OR state = ?5)
+       AND (?6 IS NULL OR created_at_ms >= ?6)
+       AND (?7 IS NULL OR created_at_ms < ?7)
+       AND (?8 IS NULL OR instr(last_error, ?8) > 0)
+     ORDER BY id DESC
+     LIMIT ?9";
+
+const FIND: &str = "
+    SELECT id, destination, topic, operation_key, endpoint, event_id, object_id, state, attempts, available_at_ms,
+           failing_since_ms, last_error, response_status, response_excerpt, result, created_at_ms, delivered_at_ms
+      FROM main.outbox
+     WHERE id = ?1";
+
+const ATTEMPTS: &str = "
+    SELECT number, started_at_ms, duration_ms, result, status, excerpt, error
+      FROM main.outbox_attempts
+     WHERE outbox_id = ?1
+     ORDER BY number";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_too_long_ends_in_a_hash() {
+        assert_eq!(forward_key("billing", "evt_1", "app"), "billing:evt_1:forward:app");
+        let long = "é".repeat(200);
+        let (one, other) = (forward_key("a", &long, "app"), forward_key("a", &format!("{long}x"), "app"));
+        assert!(one.len() <= 255 && one.starts_with("a:éé"), "{one}");
+        assert_ne!(one, other);
+    }
+}

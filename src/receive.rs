@@ -5,13 +5,15 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Transaction;
 
 use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::handlers::{self, Event, Handled, Handler, HandlerError};
-use crate::inbox::queue;
+use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
+use crate::outbox::{self, NewOperation};
 use crate::reviews::{self, Kind};
 use crate::verify::VerifiedEvent;
 use crate::writer::JobError;
@@ -66,7 +68,7 @@ impl Outcome {
 /// What an endpoint does with an event, decided before the database is touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// The handlers run.
+    /// The handlers run, and the forwards are queued.
     Handle,
     /// Stored, and nobody works on it.
     Ignore,
@@ -92,11 +94,15 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
         }
     }
     let event_type = event.event_type().unwrap_or_default();
-    if endpoint.handlers.iter().any(|handler| handler.takes(event_type)) {
+    if !endpoint.config.forward.is_empty() || has_handler_for(endpoint, event_type) {
         Disposition::Handle
     } else {
         Disposition::Ignore
     }
+}
+
+fn has_handler_for(endpoint: &Endpoint, event_type: &str) -> bool {
+    endpoint.handlers.iter().any(|handler| handler.takes(event_type))
 }
 
 enum Scope {
@@ -179,7 +185,7 @@ pub fn store(
 ) -> Result<Receipt, JobError> {
     let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
     let outcome = settle(&delivery)?;
-    Ok(Receipt { outcome, review: delivery.review.into_inner() })
+    Ok(delivery.receipt(outcome))
 }
 
 fn settle(delivery: &Stored<'_>) -> Result<Outcome, JobError> {
@@ -204,6 +210,61 @@ fn settle(delivery: &Stored<'_>) -> Result<Outcome, JobError> {
     Ok(Outcome::Duplicate)
 }
 
+/// What came of asking for an event that the application is to answer for.
+#[derive(Debug)]
+pub enum Claim {
+    /// It is ours: the application has to be asked, and [`queue::settle`] or [`queue::give_back`] told.
+    Ask(Box<Claimed>),
+    /// Another delivery of it is with the application, for that long at most.
+    InProgress(Duration),
+    /// Nothing has to be asked.
+    Settled(Receipt),
+}
+
+/// Stores the event where it is new, and claims it for one request to the application. Runs in the writer's
+/// transaction, possibly more than once.
+///
+/// # Errors
+/// Any error: the caller rolls back everything this delivery wrote.
+pub fn claim(
+    tx: &Transaction<'_>,
+    endpoint: &Endpoint,
+    event: &VerifiedEvent,
+    (lease_id, lease): (&str, Duration),
+    now_ms: i64,
+) -> Result<Claim, JobError> {
+    let disposition = &Disposition::Handle;
+    let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
+    let settled = |outcome| Ok(Claim::Settled(delivery.receipt(outcome)));
+    let (name, key) = (&endpoint.config.name, event.event_id());
+    let id = match inbox::insert(tx, name, key, event, State::Pending, now_ms)? {
+        Some(id) => match delivery.first_of_replay(id)? {
+            Some(first) => return settled(delivery.replayed(id, key, &first)?),
+            None => id,
+        },
+        None => {
+            let known = delivery.count_duplicate(key)?;
+            if !delivery.is_same_fact(&known)? && !event.is_test_send() {
+                let reason = "the same event id came again with another body; the first body was kept";
+                delivery.open_review(Kind::BodyConflict, key, reason)?;
+                return settled(Outcome::Duplicate);
+            }
+            if known.is_quarantined && delivery.may_try_again(&known)? {
+                queue::requeue(tx, known.id, now_ms)?;
+            }
+            known.id
+        }
+    };
+    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
+    Ok(match queue::claim_one(tx, id, lease_id, lease_ms, now_ms)? {
+        OneClaim::Work(claimed) => Claim::Ask(claimed),
+        OneClaim::HeldUntil(until_ms) => {
+            Claim::InProgress(Duration::from_millis(until_ms.saturating_sub(now_ms).max(0).unsigned_abs()))
+        }
+        OneClaim::Settled => Claim::Settled(delivery.receipt(Outcome::Duplicate)),
+    })
+}
+
 /// One delivery inside its transaction.
 struct Stored<'a> {
     tx: &'a Transaction<'a>,
@@ -215,6 +276,10 @@ struct Stored<'a> {
 }
 
 impl Stored<'_> {
+    fn receipt(&self, outcome: Outcome) -> Receipt {
+        Receipt { outcome, review: self.review.take() }
+    }
+
     /// Inserts the row and does its work; `None` when the key is known.
     fn insert(&self, key: &str) -> Result<Option<Outcome>, JobError> {
         let expected = match self.disposition {
@@ -231,9 +296,10 @@ impl Stored<'_> {
             return self.replayed(row, key, &first).map(Some);
         }
         if expected == State::Pending {
+            self.forward(key)?;
             return Ok(Some(Outcome::Accepted));
         }
-        let worked = self.work()?;
+        let worked = self.work(key)?;
         if worked != Worked::Done || expected != State::Done {
             self.mark(row, key, &worked)?;
         }
@@ -241,7 +307,29 @@ impl Stored<'_> {
     }
 
     fn is_async(&self) -> bool {
+        // what is only forwarded needs no worker
         self.endpoint.config.mode == Mode::Async
+            && has_handler_for(self.endpoint, self.event.event_type().unwrap_or_default())
+    }
+
+    /// One outbox row for each destination that gets the raw event, in its own transaction.
+    fn forward(&self, key: &str) -> Result<(), JobError> {
+        let config = &self.endpoint.config;
+        for destination in config.forward.iter().filter(|_| config.mode != Mode::Proxy) {
+            let operation = NewOperation {
+                destination,
+                topic: self.event.event_type().unwrap_or_default(),
+                operation_key: &outbox::forward_key(&config.name, key, destination),
+                endpoint: &config.name,
+                event_id: key,
+                object_id: self.event.object_id(),
+                payload: self.event.body(),
+                content_type: self.event.content_type().unwrap_or("application/octet-stream"),
+                headers: Some(self.event.kept_headers()),
+            };
+            outbox::enqueue(self.tx, &operation, self.now_ms)?;
+        }
+        Ok(())
     }
 
     /// The event that this one repeats under another id, where the id is not signed and it matters.
@@ -292,19 +380,15 @@ impl Stored<'_> {
 
     /// A known event. A quarantined one is tried again: what it was missing may be there by now.
     fn redeliver(&self, known: &Known) -> Result<Outcome, JobError> {
-        let requeue = self.endpoint.config.on_redelivery == OnRedelivery::Requeue;
-        if !known.is_quarantined || !requeue {
-            return Ok(Outcome::Duplicate);
-        }
-        // only a person lets a replay through, not the one who sends it once more
-        if self.first_of_replay(known.id)?.is_some() {
+        if !known.is_quarantined || !self.may_try_again(known)? {
             return Ok(Outcome::Duplicate);
         }
         if self.is_async() && *self.disposition == Disposition::Handle {
             queue::requeue(self.tx, known.id, self.now_ms)?;
+            self.forward(self.event.event_id())?;
             return Ok(Outcome::Accepted);
         }
-        let worked = self.work()?;
+        let worked = self.work(self.event.event_id())?;
         inbox::count_attempt(self.tx, known.id)?;
         if let Worked::Quarantined(_) = worked {
             return Ok(Outcome::Duplicate);
@@ -313,7 +397,13 @@ impl Stored<'_> {
         Ok(worked.outcome())
     }
 
-    fn work(&self) -> Result<Worked, JobError> {
+    /// Only a person lets a replay through, not the one who sends it once more.
+    fn may_try_again(&self, known: &Known) -> Result<bool, JobError> {
+        Ok(self.endpoint.config.on_redelivery == OnRedelivery::Requeue
+            && self.first_of_replay(known.id)?.is_none())
+    }
+
+    fn work(&self, key: &str) -> Result<Worked, JobError> {
         match self.disposition {
             Disposition::Handle => {}
             Disposition::Ignore | Disposition::ScopeMismatch => return Ok(Worked::Ignored),
@@ -321,8 +411,11 @@ impl Stored<'_> {
         }
         let handled =
             handlers::run(self.tx, &self.endpoint.handlers, &self.for_handlers()).map_err(failure)?;
+        // what a handler quarantines is forwarded all the same
+        self.forward(key)?;
         Ok(match handled {
             Handled::Applied => Worked::Done,
+            Handled::Ignored if !self.endpoint.config.forward.is_empty() => Worked::Done,
             Handled::Ignored => Worked::Ignored,
             Handled::Quarantine(reason) => Worked::Quarantined(reason),
         })

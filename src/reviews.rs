@@ -14,6 +14,10 @@ pub enum Kind {
     BodyConflict,
     /// A known body came again under another id that nobody signed.
     Replay,
+    /// An outbox row that was given up.
+    Undelivered,
+    /// An outbox row that may or may not have had its effect, and cannot be asked again.
+    OutcomeUnknown,
 }
 
 impl Kind {
@@ -23,6 +27,8 @@ impl Kind {
             Self::Quarantined => "quarantined",
             Self::BodyConflict => "body_conflict",
             Self::Replay => "replay",
+            Self::Undelivered => "undelivered",
+            Self::OutcomeUnknown => "outcome_unknown",
         }
     }
 }
@@ -59,6 +65,37 @@ pub fn close(
     Ok(())
 }
 
+/// Opens a review about an outbox row, named by its operation key, unless the same question is open already.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn open_on_operation(
+    tx: &Transaction<'_>,
+    kind: Kind,
+    operation_key: &str,
+    (endpoint, event_id): (&str, &str),
+    reason: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    let row = (kind.as_str(), operation_key, reason, endpoint, event_id, now_ms);
+    tx.prepare_cached(OPEN_ON_OPERATION)?.execute(row)?;
+    Ok(())
+}
+
+/// Closes the open reviews about an outbox row: it was delivered after all, or is tried again.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn close_on_operation(
+    tx: &Transaction<'_>,
+    operation_key: &str,
+    note: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(CLOSE_ON_OPERATION)?.execute((operation_key, note, now_ms))?;
+    Ok(())
+}
+
 /// A question to a person.
 #[derive(Debug, Clone)]
 pub struct Review {
@@ -66,7 +103,7 @@ pub struct Review {
     pub id: i64,
     /// See [`Kind`].
     pub kind: String,
-    /// `<endpoint>/<event id>`
+    /// `<endpoint>/<event id>`, or an outbox row's operation key.
     pub subject: String,
     /// One sentence.
     pub reason: String,
@@ -132,6 +169,16 @@ const OPEN: &str = "
     INSERT INTO main.reviews (kind, subject, reason, endpoint, event_id, opened_at_ms)
     VALUES (?1, ?2 || '/' || ?3, ?4, ?2, ?3, ?5)
     ON CONFLICT (kind, subject) WHERE resolved_at_ms IS NULL DO NOTHING";
+
+const OPEN_ON_OPERATION: &str = "
+    INSERT INTO main.reviews (kind, subject, reason, endpoint, event_id, opened_at_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT (kind, subject) WHERE resolved_at_ms IS NULL DO NOTHING";
+
+const CLOSE_ON_OPERATION: &str = "
+    UPDATE main.reviews
+       SET resolved_at_ms = ?3, note = ?2
+     WHERE kind IN ('undelivered', 'outcome_unknown') AND subject = ?1 AND resolved_at_ms IS NULL";
 
 const ABOUT: &str = "
     SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note

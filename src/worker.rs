@@ -136,9 +136,10 @@ impl Worker {
     /// # Errors
     /// See [`WriteError`].
     pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let endpoints = self.endpoint_names.clone();
         self.writer.run(move |tx| {
             bookkeeping::note(tx, bookkeeping::LAST_START, "", now_ms)?;
-            Ok(queue::release_all(tx, now_ms)?)
+            Ok(queue::release_all(tx, &endpoints, now_ms)?)
         })
     }
 
@@ -276,7 +277,11 @@ impl Worker {
                 notify: endpoint.config.notify.as_deref(),
                 now_ms,
             };
-            let handled = handlers::run(tx, &endpoint.handlers, &event).map_err(receive::failure)?;
+            let mut handled = handlers::run(tx, &endpoint.handlers, &event).map_err(receive::failure)?;
+            if handled == Handled::Ignored && !endpoint.config.forward.is_empty() {
+                // a forward took it, when it was stored
+                handled = Handled::Applied;
+            }
             settle(tx, &claimed, handled, now_ms).map(Some)
         })
     }

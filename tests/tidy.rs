@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in reading order, each with those of the crate it may use. `lib.rs` declares the same order.
 const EDGES: &[(&str, &[&str])] = &[
-    ("config", &["verify", "printable"]),
+    ("config", &["outgoing", "printable", "verify"]),
     (
         "daemon",
         &[
@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "writer",
             "handlers",
             "worker",
+            "dispatcher",
+            "proxy",
             "retention",
             "inbox",
             "alerts",
@@ -27,12 +29,14 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("front", &[]),
-    ("http", &["front", "verify", "receive", "writer", "worker", "clock"]),
+    ("http", &["config", "front", "proxy", "verify", "receive", "writer", "worker", "clock"]),
     ("verify", &[]),
-    ("receive", &["config", "verify", "writer", "handlers", "inbox", "reviews"]),
+    ("receive", &["config", "verify", "writer", "handlers", "inbox", "outbox", "reviews"]),
+    ("proxy", &["dispatcher", "inbox", "outbox", "outgoing", "receive", "reviews", "verify", "writer"]),
     ("writer", &["db"]),
     ("handlers", &["invoices", "ledger", "orders", "outbox"]),
     ("worker", &["bookkeeping", "handlers", "inbox", "receive", "retry", "reviews", "verify", "writer"]),
+    ("dispatcher", &["config", "outbox", "outgoing", "receive", "retry", "reviews", "verify", "writer"]),
     ("retention", &["bookkeeping", "inbox", "writer"]),
     ("inbox", &["verify"]),
     ("ledger", &[]),
@@ -41,7 +45,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("outbox", &[]),
     ("reviews", &[]),
     ("bookkeeping", &[]),
-    ("alerts", &["config", "inbox", "outbox", "reviews"]),
+    ("alerts", &["config", "inbox", "outbox", "outgoing", "reviews"]),
+    ("outgoing", &[]),
     ("db", &["bookkeeping"]),
     ("printable", &[]),
     ("clock", &[]),
@@ -57,6 +62,8 @@ const TABLES: &[(&str, &str)] = &[
     ("orders", "orders"),
     ("inboxd_meta", "bookkeeping"),
     ("outbox", "outbox"),
+    ("outbox_attempts", "outbox"),
+    ("destinations", "outbox"),
     ("reviews", "reviews"),
 ];
 

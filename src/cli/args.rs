@@ -51,6 +51,9 @@ pub(crate) enum Verb {
     Reviews(ReviewsVerb),
     /// Close a review with a note of what was decided
     Resolve(ResolveArgs),
+    /// Look at what is sent to destinations, and steer it
+    #[command(subcommand)]
+    Outbox(OutboxVerb),
     /// Purge what is older than [retention] says, now
     Purge(PurgeArgs),
     /// Try out how people are told
@@ -303,6 +306,93 @@ pub(crate) struct ResolveArgs {
     /// What was decided, for those who come after
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: String,
+}
+
+/// `outbox …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxVerb {
+    /// List rows, newest first
+    List(OutboxListArgs),
+    /// Show one row with all attempts
+    Show(OutboxRowArgs),
+    /// Put rows that wait, or were given up, back to work now
+    Retry(OutboxRetryArgs),
+    /// Stop sending to a destination; what is queued waits
+    Pause(OutboxPauseArgs),
+    /// Send to a destination again
+    Resume(OutboxPauseArgs),
+}
+
+/// `outbox list`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxListArgs {
+    #[command(flatten)]
+    pub(crate) filters: OutboxFilters,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `outbox show`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxRowArgs {
+    /// The number that `outbox list` shows
+    pub(crate) row: i64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `outbox retry`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxRetryArgs {
+    /// The numbers that `outbox list` shows; without any, the filters choose
+    #[arg(value_name = "ROW")]
+    pub(crate) rows: Vec<i64>,
+    #[command(flatten)]
+    pub(crate) filters: OutboxFilters,
+    /// Do it; without this, rows chosen by filters are only counted
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `outbox pause`, `outbox resume`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxPauseArgs {
+    /// The destination's name in the configuration
+    pub(crate) destination: String,
+}
+
+/// The filters of outbox rows; they add up.
+#[derive(Debug, Args)]
+pub(crate) struct OutboxFilters {
+    /// Only for this destination
+    #[arg(long, value_name = "NAME")]
+    pub(crate) destination: Option<String>,
+    /// Only of this endpoint
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// Only of this type, e.g. invoice.paid
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) topic: Option<String>,
+    /// Only about this business object
+    #[arg(long, value_name = "ID")]
+    pub(crate) object: Option<String>,
+    /// Only in this state
+    #[arg(long, value_parser = ["pending", "sending", "delivered", "dead"])]
+    pub(crate) state: Option<String>,
+    /// Only queued since: RFC 3339, or a duration before now such as 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only queued until: RFC 3339, or a duration before now such as 5m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Only where the last error contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
 }
 
 /// `purge`

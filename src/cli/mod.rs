@@ -24,6 +24,7 @@ mod status;
 mod events;
 mod retry;
 mod reviews;
+mod outbox;
 mod purge;
 mod alert;
 mod providers;
@@ -67,6 +68,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Retry(args) => retry::run(&args, &context),
         Verb::Reviews(verb) => reviews::run(&verb, &context),
         Verb::Resolve(args) => reviews::resolve(&args, &context),
+        Verb::Outbox(verb) => outbox::run(&verb, &context),
         Verb::Purge(args) => purge::run(&args, &context),
         Verb::Alert(verb) => alert::run(&verb, &context),
         Verb::Providers(verb) => providers::run(&verb),

@@ -1,8 +1,9 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
 use inboxd::inbox::recent::{self, Gap, OfType, Took};
+use inboxd::outbox::{self, Standing};
 use inboxd::printable::printable;
-use inboxd::{bookkeeping, clock, inbox, outbox, reviews};
+use inboxd::{bookkeeping, clock, inbox, reviews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ struct Status {
     database: String,
     inbox: inbox::Summary,
     reviews_open: i64,
-    outbox: Vec<(String, i64)>,
+    outbox: Vec<Standing>,
     last_purge: Option<(String, i64)>,
     last_hour: Vec<OfType>,
     took: Option<Took>,
@@ -38,7 +39,7 @@ impl Status {
             database,
             inbox: inbox::summary(conn)?,
             reviews_open: reviews::open_count(conn)?,
-            outbox: outbox::undelivered(conn)?,
+            outbox: outbox::standings(conn)?,
             last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
             took: recent::took(conn, hour_ago_ms)?,
@@ -53,6 +54,23 @@ impl Status {
 
     fn oldest_unprocessed_age_s(&self) -> Option<i64> {
         self.inbox.oldest_unprocessed_ms.map(|at| (self.now_ms - at).max(0) / 1000)
+    }
+
+    fn oldest_age_s(&self, standing: &Standing) -> Option<i64> {
+        standing.oldest_pending_ms.map(|at| (self.now_ms - at).max(0) / 1000)
+    }
+
+    fn standing_json(&self, standing: &Standing) -> Value {
+        json!({
+            "destination": standing.name,
+            "pending": standing.pending,
+            "oldest_pending_age_s": self.oldest_age_s(standing),
+            "dead": standing.dead,
+            "paused_at_ms": standing.paused.as_ref().map(|(at_ms, _)| at_ms),
+            "paused_because": standing.paused.as_ref().map(|(_, because)| because),
+            "circuit_open_since_ms": standing.circuit_open_since_ms,
+            "stale_results": standing.stale_results,
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -70,7 +88,7 @@ impl Status {
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
             "gaps": self.gaps.iter().map(|gap| json!({ "endpoint": gap.endpoint, "from_ms": gap.from_ms, "to_ms": gap.to_ms })).collect::<Value>(),
             "endpoints": self.inbox.endpoints.iter().map(endpoint).collect::<Value>(),
-            "outbox_undelivered": self.outbox.iter().map(|(name, rows)| json!({ "destination": name, "rows": rows })).collect::<Value>(),
+            "destinations": self.outbox.iter().map(|standing| self.standing_json(standing)).collect::<Value>(),
         })
     }
 
@@ -121,10 +139,15 @@ impl Status {
             ));
         }
         if !self.outbox.is_empty() {
-            let rows: Vec<_> =
-                self.outbox.iter().map(|(name, rows)| vec![name.clone(), rows.to_string()]).collect();
+            let row = |standing: &Standing| {
+                let age =
+                    self.oldest_age_s(standing).map_or_else(|| "-".to_owned(), |age| format!("{age} s"));
+                let (pending, dead) = (standing.pending.to_string(), standing.dead.to_string());
+                vec![standing.name.clone(), pending, age, dead, state(standing)]
+            };
+            let rows: Vec<_> = self.outbox.iter().map(row).collect();
             text.push('\n');
-            text.push_str(&table(&["DESTINATION", "UNDELIVERED"], &rows));
+            text.push_str(&table(&["DESTINATION", "PENDING", "OLDEST", "DEAD", "STATE"], &rows));
         }
         text
     }
@@ -132,4 +155,13 @@ impl Status {
 
 fn type_json(of: &OfType) -> Value {
     json!({ "event_type": of.event_type, "events": of.events, "duplicates": of.duplicates })
+}
+
+/// What keeps rows from being sent, in words.
+fn state(standing: &Standing) -> String {
+    match (&standing.paused, standing.circuit_open_since_ms) {
+        (Some((at_ms, because)), _) => format!("paused since {}: {because}", time(*at_ms)),
+        (None, Some(at_ms)) => format!("failing since {}: one request at a time", time(at_ms)),
+        (None, None) => "ok".to_owned(),
+    }
 }

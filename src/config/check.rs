@@ -43,6 +43,7 @@ pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, Conf
     let place = checker.place(&document.raw);
     let listen = checker.listen(&document.raw.listen);
     let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
+    let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
     checker.verdict(Some(file))?;
     Ok(Instance {
         file: Some(file.to_owned()),
@@ -50,6 +51,7 @@ pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, Conf
         data_dir: place.data_dir,
         listen,
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
+        destinations: destinations.into_iter().map(|(name, _)| name).collect(),
     })
 }
 
@@ -195,12 +197,6 @@ impl Checker {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_by_key(|(name, _)| self.line(&format!("{table}.{name}")));
         entries
-    }
-
-    fn absent_from_this_version(&mut self, key: &str, is_used: bool) {
-        if is_used {
-            self.problem(key, "is not available in this version; remove it");
-        }
     }
 
     pub(super) fn data_dir(&mut self, typed: Option<&str>) -> PathBuf {
@@ -401,7 +397,7 @@ pub fn url_problem(typed: &str) -> Option<String> {
     Some(format!("\"{}\": {rule}", without_user(typed)))
 }
 
-/// What a base URL or a destination breaks, if anything.
+/// What a base URL breaks, if anything.
 fn url_rule(url: &Uri) -> Option<&'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return Some("must begin with http:// or https://");

@@ -135,6 +135,11 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
     let mode = match endpoint.mode {
         Mode::Sync => "sync",
         Mode::Async => "async",
+        Mode::Proxy => "proxy",
+    };
+    let proxy_timeout = match endpoint.mode {
+        Mode::Proxy => text(duration_text(endpoint.proxy_timeout)),
+        Mode::Sync | Mode::Async => Value::Unset,
     };
     let on_scope_mismatch = match endpoint.on_scope_mismatch {
         OnScopeMismatch::Refuse => "refuse",
@@ -164,6 +169,7 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
         .with("on_redelivery", text(on_redelivery))
         .with("replay", text(replay))
         .with("body_bytes_max", whole(endpoint.body_bytes_max))
+        .with("proxy_timeout", proxy_timeout)
 }
 
 /// Keys of a scheme that mean "not used" where they are not set.

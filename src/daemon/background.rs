@@ -1,4 +1,4 @@
-//! The threads that work on what is stored: workers, retention, alerts.
+//! The threads that work on what is stored: workers, dispatchers, retention, alerts.
 //!
 //! Each is a loop around a step function and a wait that a stop ends at once.
 
@@ -15,9 +15,10 @@ use crate::alerts::{self, Alerts, Seen};
 use crate::clock;
 use crate::config::{Alert, Retention};
 use crate::db;
+use crate::dispatcher::{self, Dispatcher};
 use crate::retention::Purge;
 use crate::worker::{Step, Wake, Worker};
-use crate::writer::WriterHandle;
+use crate::writer::{WriteError, WriterHandle};
 
 /// From the start to the first purge: a start is busy enough.
 const PURGE_AFTER: Duration = Duration::from_secs(60);
@@ -63,7 +64,7 @@ impl Stop {
 #[derive(Debug)]
 pub(super) struct Background {
     stop: Arc<Stop>,
-    wake: Arc<Wake>,
+    wakes: [Arc<Wake>; 2],
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -78,22 +79,28 @@ pub(super) struct Settings {
 impl Background {
     /// Starts every thread; the first takes over what the process before left.
     pub(super) fn start(
-        worker: Worker,
-        wake: &Arc<Wake>,
+        (worker, dispatchers): (Worker, Vec<Dispatcher>),
+        (wake, outbox_wake): (&Arc<Wake>, &Arc<Wake>),
         writer: &WriterHandle,
         settings: Settings,
     ) -> Result<Self, StartError> {
-        let mut background = Self { stop: Arc::default(), wake: Arc::clone(wake), threads: Vec::new() };
+        let wakes = [Arc::clone(wake), Arc::clone(outbox_wake)];
+        let mut background = Self { stop: Arc::default(), wakes, threads: Vec::new() };
         let worker = Arc::new(worker);
         for number in 0..settings.worker_threads {
             let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
+            let outbox_wake = Arc::clone(outbox_wake);
             let work = move || {
                 if number == 0 {
-                    take_over(&worker, &stop);
+                    let take_over = || worker.take_over(clock::now_ms());
+                    until_ready("events were being worked on", take_over, &stop);
                 }
-                work(&worker, &wake, &stop);
+                work(&worker, &wake, &outbox_wake, &stop);
             };
             background.threads.push(spawn(&format!("worker-{number}"), work)?);
+        }
+        for dispatcher in dispatchers {
+            background.dispatch(dispatcher, outbox_wake)?;
         }
         let (writer, stop, database) =
             (writer.clone(), Arc::clone(&background.stop), settings.database.clone());
@@ -108,11 +115,30 @@ impl Background {
         Ok(background)
     }
 
+    /// The threads of one destination.
+    fn dispatch(&mut self, dispatcher: Dispatcher, wake: &Arc<Wake>) -> Result<(), StartError> {
+        let dispatcher = Arc::new(dispatcher);
+        let config = dispatcher.config();
+        for number in 0..config.threads {
+            let (dispatcher, wake) = (Arc::clone(&dispatcher), Arc::clone(wake));
+            let stop = Arc::clone(&self.stop);
+            let work = move || {
+                if number == 0 {
+                    let take_over = || dispatcher.take_over(clock::now_ms());
+                    until_ready("outbox rows were being sent", take_over, &stop);
+                }
+                dispatch(&dispatcher, &wake, &stop);
+            };
+            self.threads.push(spawn(&format!("{}-{number}", config.name), work)?);
+        }
+        Ok(())
+    }
+
     /// Ends every thread when its step is done.
     pub(super) fn stop(self) {
         self.stop.is_set.store(true, Ordering::Release);
         self.stop.bell.ring();
-        self.wake.ring();
+        self.wakes.iter().for_each(|wake| wake.ring());
         for thread in self.threads {
             if thread.join().is_err() {
                 log::error!("a background thread panicked");
@@ -122,14 +148,12 @@ impl Background {
 }
 
 /// As soon as the store is ready. Nobody else works on those events before their leases end.
-fn take_over(worker: &Worker, stop: &Stop) {
+fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, stop: &Stop) {
     loop {
-        match worker.take_over(clock::now_ms()) {
+        match take_over() {
             Ok(0) => return,
             Ok(count) => {
-                return log::info!(
-                    "{count} events were being worked on when the process before ended; they are tried again"
-                );
+                return log::info!("{count} {what} when the process before ended; they are tried again");
             }
             Err(error) if stop.pause(STORE_PAUSE) => log::debug!("the store is not ready yet: {error}"),
             Err(_) => return,
@@ -137,14 +161,33 @@ fn take_over(worker: &Worker, stop: &Stop) {
     }
 }
 
-fn work(worker: &Worker, wake: &Wake, stop: &Stop) {
+fn work(worker: &Worker, wake: &Wake, outbox_wake: &Wake, stop: &Stop) {
+    steps(wake, stop, |lease_id, now_ms, random| match worker.step(lease_id, now_ms, random) {
+        Step::Worked => {
+            // handlers may have queued something to send
+            outbox_wake.ring();
+            None
+        }
+        Step::Idle(time) => Some(time),
+    });
+}
+
+fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
+    steps(wake, stop, |lease_id, now_ms, random| match dispatcher.step(lease_id, now_ms, random) {
+        dispatcher::Step::Worked => None,
+        dispatcher::Step::Idle(time) => Some(time),
+    });
+}
+
+/// Takes steps, one after the other, and waits as long as one says unless something rings before that.
+fn steps(wake: &Wake, stop: &Stop, step: impl Fn(&str, i64, u64) -> Option<Duration>) {
     while !stop.is_set() {
         // counted before looking: what is committed after the look rings once more
         let seen = wake.count();
         let now_ms = clock::now_ms();
         let random = getrandom::u64().unwrap_or(u64::MAX);
         let lease_id = format!("{now_ms:012x}{random:016x}");
-        if let Step::Idle(time) = worker.step(&lease_id, now_ms, random)
+        if let Some(time) = step(&lease_id, now_ms, random)
             && !stop.is_set()
         {
             wake.wait(seen, time);

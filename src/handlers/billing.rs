@@ -125,6 +125,7 @@ fn notify(
         "endpoint": event.endpoint,
         "event_id": event.id,
     });
+    let payload = payload.to_string().into_bytes();
     let operation = NewOperation {
         destination,
         topic: TOPIC,
@@ -133,8 +134,9 @@ fn notify(
         endpoint: event.endpoint,
         event_id: event.id,
         object_id: Some(payment.invoice_id),
-        payload: &payload.to_string(),
+        payload: &payload,
         content_type: "application/json",
+        headers: None,
     };
     outbox::enqueue(tx, &operation, event.now_ms)?;
     Ok(())

@@ -156,6 +156,7 @@ fn notify(
         "endpoint": event.endpoint,
         "event_id": event.id,
     });
+    let payload = payload.to_string().into_bytes();
     let operation = NewOperation {
         destination,
         topic: TOPIC,
@@ -164,8 +165,9 @@ fn notify(
         endpoint: event.endpoint,
         event_id: event.id,
         object_id: Some(order_id),
-        payload: &payload.to_string(),
+        payload: &payload,
         content_type: "application/json",
+        headers: None,
     };
     outbox::enqueue(tx, &operation, event.now_ms)?;
     Ok(())

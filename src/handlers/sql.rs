@@ -84,8 +84,9 @@ impl SqlHandler {
                 endpoint: event.endpoint,
                 event_id: event.id,
                 object_id: event.object_id,
-                payload: &emission.payload,
+                payload: emission.payload.as_bytes(),
                 content_type: "application/json",
+                headers: None,
             };
             if !outbox::enqueue(tx, &operation, event.now_ms)? {
                 let key = &emission.operation_key;

@@ -135,6 +135,49 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
     Ok(Claim::Work(Box::new(claimed)))
 }
 
+/// What came of asking for one row.
+#[derive(Debug)]
+pub enum OneClaim {
+    /// It is ours.
+    Work(Box<Claimed>),
+    /// Somebody else works on it, until then at most.
+    HeldUntil(i64),
+    /// It needs no work, or a person.
+    Settled,
+}
+
+/// Claims this row, whenever it is due, unless somebody holds it: for work that a sender waits for.
+///
+/// # Errors
+/// Any SQLite error; nothing was claimed then.
+pub fn claim_one(
+    tx: &Transaction<'_>,
+    id: i64,
+    lease_id: &str,
+    lease_ms: i64,
+    now_ms: i64,
+) -> rusqlite::Result<OneClaim> {
+    let (state, available_at_ms): (String, i64) =
+        tx.prepare_cached(STATE_OF)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let was_processing = match state.as_str() {
+        "pending" => false,
+        // a lease that ends later than any lease of ours is the work of a clock that was set back
+        "processing" if (now_ms..=now_ms + lease_ms).contains(&(available_at_ms - 1)) => {
+            return Ok(OneClaim::HeldUntil(available_at_ms));
+        }
+        "processing" => true,
+        _ => return Ok(OneClaim::Settled),
+    };
+    if was_processing {
+        tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, now_ms))?;
+    }
+    let claimed = tx
+        .prepare_cached(CLAIM)?
+        .query_row((id, lease_id, now_ms + lease_ms), |row| claimed(row, was_processing))?;
+    tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, now_ms))?;
+    Ok(OneClaim::Work(Box::new(claimed)))
+}
+
 fn exhaust(tx: &Transaction<'_>, id: i64, charged: i64, was_processing: bool) -> rusqlite::Result<Claim> {
     let reason = if was_processing {
         format!("the process died during attempt {charged}, the last one it had")
@@ -227,12 +270,13 @@ pub fn requeue(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<b
     Ok(tx.prepare_cached(REQUEUE)?.execute((id, now_ms))? == 1)
 }
 
-/// At a start, what another process held is held by nobody: it is due at once. Returns how many.
+/// At a start, what another process held of these endpoints (a JSON array) is held by nobody: it is due at
+/// once. Returns how many.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn release_all(tx: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<usize> {
-    tx.prepare_cached(RELEASE_ALL)?.execute([now_ms])
+pub fn release_all(tx: &Transaction<'_>, endpoints: &str, now_ms: i64) -> rusqlite::Result<usize> {
+    tx.prepare_cached(RELEASE_ALL)?.execute((now_ms, endpoints))
 }
 
 /// Brings due times nearer that no wait of ours can have set: the clock was set back. Returns how many.
@@ -372,7 +416,12 @@ const REQUEUE: &str = "
      WHERE id = ?1 AND state IN ('pending', 'quarantined')";
 
 const RELEASE_ALL: &str = "
-    UPDATE main.webhook_inbox SET available_at_ms = ?1 WHERE state = 'processing'";
+    UPDATE main.webhook_inbox
+       SET available_at_ms = ?1
+     WHERE state = 'processing' AND endpoint IN (SELECT value FROM json_each(?2))";
+
+const STATE_OF: &str = "
+    SELECT state, available_at_ms FROM main.webhook_inbox WHERE id = ?1";
 
 const CLAMP_DUE: &str = "
     UPDATE main.webhook_inbox

@@ -1,15 +1,15 @@
 //! The rules of `[destination.NAME]`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ureq::http::{HeaderName, Uri};
 
-use super::{Checker, duration_text, url_rule, without_user};
+use super::{Checker, duration_text, without_user};
 use crate::config::raw::{RawDestination, RawDuration};
 use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Order, Sign};
-use crate::verify::Secret;
+use crate::outgoing::{Client, Network, url_rule};
+use crate::verify::{Scheme, Secret};
 
 const MINUTE: u64 = 60;
 
@@ -24,7 +24,6 @@ impl Checker {
         let key = format!("destination.{name}");
         let of = |field: &str| format!("{key}.{field}");
         self.name(&key, &name);
-        self.say_what_is_not_done(&name, endpoints);
         let signs = [("provider", Sign::Provider), ("standard", Sign::Standard), ("none", Sign::None)];
         let sign = self.choice(&of("sign"), raw.sign.as_deref(), &signs);
         if sign == Sign::Provider {
@@ -43,7 +42,11 @@ impl Checker {
                 "is missing; sign = \"standard\" needs e.g. secrets = [\"env:APP_SECRET\"]",
             );
         }
+        self.signing_keys(&of("secrets"), sign, &secrets);
         self.pointer(&of("result"), raw.result.as_deref());
+        self.uses(&key, &name, endpoints);
+        let allow_networks = self.networks(&of("allow_networks"), &raw.allow_networks);
+        let ca_file = raw.ca_file.map(|typed| self.ca_file(&of("ca_file"), &typed));
         Some(Destination {
             url: self.destination_url(&of("url"), raw.url.as_deref())?,
             sign,
@@ -69,8 +72,8 @@ impl Checker {
                 .key_lifetime
                 .as_ref()
                 .map(|typed| self.duration(&of("key_lifetime"), Some(typed), Duration::ZERO)),
-            allow_networks: self.networks(&of("allow_networks"), raw.allow_networks),
-            ca_file: raw.ca_file.map(|typed| self.ca_file(&of("ca_file"), &typed)),
+            allow_networks,
+            ca_file,
             name,
         })
     }
@@ -99,11 +102,28 @@ impl Checker {
         }
     }
 
-    fn say_what_is_not_done(&mut self, name: &str, endpoints: &[Endpoint]) {
-        if endpoints.iter().any(|endpoint| endpoint.notify.as_deref() == Some(name)) {
-            self.warn(format!("rows for destination \"{name}\" are kept in the outbox; this version does not deliver them yet"));
-        } else if endpoints.iter().all(|endpoint| endpoint.handlers.iter().all(is_built_in)) {
-            self.warn(format!("destination \"{name}\" is used by no endpoint"));
+    fn uses(&mut self, key: &str, name: &str, endpoints: &[Endpoint]) {
+        let forwards = |endpoint: &Endpoint| endpoint.forward.iter().any(|used| used == name);
+        let notifies = |endpoint: &Endpoint| endpoint.notify.as_deref() == Some(name);
+        // a handler that is not ours may name any destination
+        let may_name_it = |endpoint: &Endpoint| !endpoint.handlers.iter().all(is_built_in);
+        if !endpoints.iter().any(|it| forwards(it) || notifies(it) || may_name_it(it)) {
+            self.warn(format!("{key}: is used by no endpoint"));
+        }
+    }
+
+    /// Keys of Standard Webhooks are base64; the other schemes' keys were checked with their endpoints.
+    fn signing_keys(&mut self, key: &str, sign: Sign, secrets: &[Secret]) {
+        if sign != Sign::Standard {
+            return;
+        }
+        let Ok(scheme) = Scheme::named("standardwebhooks") else { return };
+        for secret in secrets {
+            match scheme.check_secret(secret) {
+                Ok(None) => {}
+                Ok(Some(warning)) => self.warn(format!("{key}: {warning}")),
+                Err(rule) => self.problem(key, rule),
+            }
         }
     }
 
@@ -154,19 +174,23 @@ impl Checker {
         headers
     }
 
-    fn networks(&mut self, key: &str, typed: Vec<String>) -> Vec<String> {
-        for network in &typed {
-            if !is_network(network) {
-                self.problem(key, format!("\"{network}\": is not a network; write e.g. \"10.0.0.0/8\""));
+    fn networks(&mut self, key: &str, typed: &[String]) -> Vec<Network> {
+        let mut networks = Vec::new();
+        for text in typed {
+            match text.parse() {
+                Ok(network) => networks.push(network),
+                Err(rule) => self.problem(key, format!("\"{text}\": {rule}")),
             }
         }
-        typed
+        networks
     }
 
     fn ca_file(&mut self, key: &str, typed: &str) -> std::path::PathBuf {
         let path = self.base.join(typed);
         if let Err(error) = std::fs::File::open(&path) {
             self.problem(key, format!("\"{typed}\": cannot be read: {error}; name a PEM file"));
+        } else if Client::new("https://localhost/", &[], Some(&path)).is_err() {
+            self.problem(key, format!("\"{typed}\": holds no certificate; name a PEM file"));
         }
         path
     }
@@ -175,18 +199,4 @@ impl Checker {
 /// Whether the handler writes to `notify` alone; others name destinations themselves.
 fn is_built_in(handler: &HandlerName) -> bool {
     matches!(handler, HandlerName::Named(name) if BUILT_IN_HANDLERS.contains(&name.as_str()))
-}
-
-fn is_network(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else {
-        return false;
-    };
-    let Ok(bits) = bits.parse::<u8>() else {
-        return false;
-    };
-    match address.parse() {
-        Ok(IpAddr::V4(_)) => bits <= 32,
-        Ok(IpAddr::V6(_)) => bits <= 128,
-        Err(_) => false,
-    }
 }

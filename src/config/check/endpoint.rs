@@ -16,6 +16,8 @@ use crate::verify::{CustomScheme, Scheme, Verifier};
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
 /// Handlers that move money: what they read must be signed.
 const MONEY_HANDLERS: [&str; 2] = ["billing", "orders"];
+/// The front waits 30 s for an answer.
+const PROXY_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 /// Paths that the listener answers itself.
 const OWN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
@@ -30,10 +32,11 @@ impl Checker {
     ) -> Option<Endpoint> {
         let key = format!("endpoint.{name}");
         self.name(&key, &name);
-        self.absent_keys(&key, &raw);
         let mode = self.mode(&key, &raw);
         let handlers = self.handlers(&key, &raw);
         self.notify(&key, &raw, destinations);
+        self.forward(&key, &raw, destinations);
+        let proxy_timeout = self.proxy_timeout(&key, &raw, mode);
         if raw.account.as_deref() == Some("") {
             self.problem(
                 format!("{key}.account"),
@@ -69,6 +72,11 @@ impl Checker {
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
         self.fits(&key, &raw, &scheme, mode, limits);
+        if mode == Mode::Proxy && scheme.is_batch() {
+            let rule = "sends several events in one request, and the application can answer for one only";
+            let advice = "write mode = \"async\" and keep forward: each event is sent to it by itself";
+            self.problem(format!("{key}.mode"), format!("\"proxy\": {} {rule}; {advice}", scheme.name()));
+        }
         let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
@@ -85,13 +93,14 @@ impl Checker {
             mode,
             handlers,
             notify: raw.notify,
-            forward: Vec::new(),
+            forward: raw.forward,
             tolerance,
             livemode: raw.livemode,
             account: raw.account,
             on_scope_mismatch,
             on_redelivery,
             replay,
+            proxy_timeout,
         })
     }
 
@@ -124,6 +133,11 @@ impl Checker {
                 "{key}.replay: has no effect: {name} signs the event's id, so ids tell replays"
             ));
         }
+        if scheme.is_batch() && !raw.forward.is_empty() {
+            self.warn(format!(
+                "{key}.forward: {name} sends several events in one request; each is forwarded by itself, without what was around it"
+            ));
+        }
         let deadline = scheme.behaviour().deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
         if let Some(deadline) = deadline.filter(|deadline| *deadline < limits.handler_timeout)
             && !raw.handlers.is_empty()
@@ -134,11 +148,6 @@ impl Checker {
                 deadline.as_secs()
             ));
         }
-    }
-
-    fn absent_keys(&mut self, key: &str, raw: &RawEndpoint) {
-        self.absent_from_this_version(&format!("{key}.forward"), !raw.forward.is_empty());
-        self.absent_from_this_version(&format!("{key}.proxy_timeout"), raw.proxy_timeout.is_some());
     }
 
     /// Sync where the provider sends a failed event again; else its work must not depend on that.
@@ -160,11 +169,11 @@ impl Checker {
                 Mode::Sync
             }
             Some("proxy") => {
-                self.problem(
-                    key,
-                    "\"proxy\": is not available in this version; write mode = \"sync\" or \"async\"",
-                );
-                Mode::Sync
+                if raw.forward.len() != 1 || !raw.handlers.is_empty() {
+                    let rule = "the application answers for the event, so forward must name its one destination and handlers must be empty";
+                    self.problem(key, format!("\"proxy\": {rule}; write e.g. forward = [\"app\"]"));
+                }
+                Mode::Proxy
             }
             Some(other) => {
                 let advice = suggest::advice(other, ["sync", "async", "proxy"]);
@@ -230,6 +239,35 @@ impl Checker {
         } else if raw.handlers.is_empty() {
             self.warn(format!("{key}.notify: \"{notify}\": without handlers no rows are written for it"));
         }
+    }
+
+    fn forward(&mut self, key: &str, raw: &RawEndpoint, destinations: &[String]) {
+        let key = format!("{key}.forward");
+        for (index, name) in raw.forward.iter().enumerate() {
+            if !destinations.contains(name) {
+                let advice = suggest::advice(name, destinations.iter().map(String::as_str));
+                let message = format!("\"{name}\": is no destination; {advice}; add [destination.{name}]");
+                self.problem(&key, message);
+            } else if raw.forward[..index].contains(name) {
+                self.problem(&key, format!("\"{name}\": is listed twice; name each destination once"));
+            }
+        }
+    }
+
+    /// Below what providers wait for, and below what the front waits for an answer.
+    fn proxy_timeout(&mut self, key: &str, raw: &RawEndpoint, mode: Mode) -> Duration {
+        let key = format!("{key}.proxy_timeout");
+        let timeout = self.duration(&key, raw.proxy_timeout.as_ref(), Duration::from_secs(8));
+        if raw.proxy_timeout.is_some() && mode != Mode::Proxy {
+            self.problem(&key, "is for mode = \"proxy\" only; remove it, or write that mode");
+        } else if timeout > PROXY_TIMEOUT_MAX {
+            let typed = duration_text(timeout);
+            self.problem(
+                &key,
+                format!("\"{typed}\": must be at most 25s; write less than the provider waits, e.g. \"8s\""),
+            );
+        }
+        timeout
     }
 
     fn provider(&mut self, key: &str, typed: Option<&str>) -> Option<String> {

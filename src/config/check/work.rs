@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ureq::http::Uri;
 
-use super::{Checker, suggest, url_rule, without_user};
+use super::{Checker, suggest, without_user};
 use crate::config::raw::{RawAlert, RawWorker};
 use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_duration};
+use crate::outgoing::url_rule;
 
 /// What `on` is where it is not written.
 const ALERT_ON: [&str; 4] = ["review", "oldest>10m", "dead", "disk"];

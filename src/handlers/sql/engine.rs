@@ -189,7 +189,7 @@ impl Engine {
         let known = match call.uncommitted.get(&operation_key) {
             Some(queued) => Some(queued.clone()),
             None => match &self.committed {
-                Some(committed) => outbox::find(&lock(committed), &operation_key)?,
+                Some(committed) => outbox::queued_as(&lock(committed), &operation_key)?,
                 None => None,
             },
         };

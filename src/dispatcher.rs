@@ -1,0 +1,386 @@
+//! The dispatcher: claims outbox rows, sends them, and settles them.
+//!
+//! A step function without threads or sleeps; `daemon` runs it in threads. The claim is committed before the
+//! request is made, and no transaction is open during it. The result is written only where the lease still
+//! holds: a result that comes too late is discarded and counted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::Transaction;
+use serde_json::Value;
+
+use crate::config::{Destination, Order};
+use crate::outbox;
+use crate::outbox::queue::{self, Claim, ClaimTerms, Claimed, Ending, Next};
+use crate::outgoing::{Answer, NoAnswer};
+use crate::retry;
+use crate::reviews::{self, Kind};
+use crate::writer::{JobError, WriteError, WriterHandle};
+
+mod circuit;
+mod target;
+
+pub use target::{Parcel, Target, message_id};
+
+use circuit::{Circuit, Open, Permit, Sign};
+
+/// The longest wait between two looks at the queue: a due time may have been changed by another process.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How long to wait when the store takes nothing.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// Of an answer's body, this much is kept.
+const EXCERPT_BYTES_MAX: usize = 1024;
+
+/// What a step did, and when to take the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It sent a row: look again at once.
+    Worked,
+    /// Nothing may be sent now: look again after this time, or when woken.
+    Idle(Duration),
+}
+
+/// What all threads of one destination share.
+#[derive(Debug)]
+pub struct Dispatcher {
+    writer: WriterHandle,
+    target: Arc<Target>,
+    circuit: Mutex<Circuit>,
+    /// Results that could not be written yet: sending again would be worse than writing late.
+    unsettled: Mutex<Vec<Arc<Settlement>>>,
+}
+
+/// A finished attempt and what follows from it.
+#[derive(Debug)]
+struct Settlement {
+    claimed: Claimed,
+    ending: Ending,
+    verdict: Verdict,
+    circuit: Option<Option<Open>>,
+    settled_at_ms: i64,
+}
+
+/// What follows from an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Delivered { result: Option<String> },
+    Retry { at_ms: i64, may_have_had_effect: bool },
+    Dead { kind: Kind, reason: String, pauses: bool, may_have_had_effect: bool },
+}
+
+enum Found {
+    Work(Box<Claimed>),
+    PassedOver,
+    Nothing { next_due_ms: Option<i64> },
+}
+
+impl Dispatcher {
+    /// Sends the rows of one destination.
+    pub fn new(writer: WriterHandle, target: Arc<Target>) -> Self {
+        let Destination { threads, backoff_cap, .. } = *target.config();
+        let circuit = Mutex::new(Circuit::new(threads, backoff_cap));
+        Self { writer, target, circuit, unsettled: Mutex::default() }
+    }
+
+    /// As configured.
+    pub fn config(&self) -> &Destination {
+        self.target.config()
+    }
+
+    /// At a start: what the process before was sending is due at once. Returns how many rows that were.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let name = self.config().name.clone();
+        self.writer.run(move |tx| {
+            outbox::note_circuit(tx, &name, None)?;
+            Ok(queue::release_all(tx, &name, now_ms)?)
+        })
+    }
+
+    /// Claims one row that is due and sends it. `random` spreads the waits; see [`retry::backoff`].
+    pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
+        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
+        for settlement in unsettled {
+            self.settle(settlement);
+        }
+        if let Permit::Wait(time) = lock(&self.circuit).permit(now_ms) {
+            return Step::Idle(time.min(WAIT_MAX));
+        }
+        let found = self.claim(lease_id, now_ms);
+        if let Ok(Found::Work(claimed)) = found {
+            self.work(*claimed, now_ms, random);
+            return Step::Worked;
+        }
+        lock(&self.circuit).tell(Sign::Silent, now_ms, random);
+        match found {
+            Ok(Found::Work(_) | Found::PassedOver) => Step::Worked,
+            Ok(Found::Nothing { next_due_ms }) => {
+                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now_ms)).max(0);
+                Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
+            }
+            Err(error) => {
+                log::debug!("the dispatcher could not look for rows: {error}");
+                Step::Idle(STORE_PAUSE)
+            }
+        }
+    }
+
+    fn claim(&self, lease_id: &str, now_ms: i64) -> Result<Found, WriteError> {
+        let config = self.config();
+        let (name, lease_id) = (config.name.clone(), lease_id.to_owned());
+        let in_order = config.order == Order::Object;
+        let (lease_ms, pass_over_ms) = (as_ms(config.lease), as_ms(config.backoff_cap));
+        // no wait of ours is longer than this: a due time beyond it is the work of a clock that was set back
+        let horizon_ms = now_ms + lease_ms.max(pass_over_ms);
+        self.writer.run(move |tx| {
+            if outbox::is_paused(tx, &name)? {
+                return Ok(Found::Nothing { next_due_ms: None });
+            }
+            let terms = ClaimTerms {
+                destination: &name,
+                in_order,
+                lease_id: &lease_id,
+                lease_ms,
+                pass_over_ms,
+                now_ms,
+            };
+            match queue::claim_next(tx, &terms)? {
+                Claim::Work(claimed) => Ok(Found::Work(claimed)),
+                Claim::PassedOver => Ok(Found::PassedOver),
+                Claim::Nothing => {
+                    let mut next_due_ms = queue::next_due_ms(tx, &name)?;
+                    if next_due_ms.is_some_and(|due| due > horizon_ms) {
+                        queue::clamp_due(tx, &name, horizon_ms)?;
+                        next_due_ms = Some(horizon_ms);
+                    }
+                    Ok(Found::Nothing { next_due_ms })
+                }
+            }
+        })
+    }
+
+    fn work(&self, claimed: Claimed, now_ms: i64, random: u64) {
+        if let Some(reason) = self.key_has_expired(&claimed, now_ms) {
+            lock(&self.circuit).tell(Sign::Silent, now_ms, random);
+            let verdict = Verdict::Dead {
+                kind: Kind::OutcomeUnknown,
+                reason: reason.clone(),
+                pauses: false,
+                may_have_had_effect: true,
+            };
+            let ending = Ending { error: Some(reason), ..Ending::default() };
+            return self.settle(Arc::new(Settlement {
+                claimed,
+                ending,
+                verdict,
+                circuit: None,
+                settled_at_ms: now_ms,
+            }));
+        }
+        let start = Instant::now();
+        let parcel = Parcel {
+            operation_key: &claimed.operation_key,
+            endpoint: &claimed.endpoint,
+            event_id: &claimed.event_id,
+            topic: &claimed.topic,
+            attempt: claimed.attempt,
+            payload: &claimed.payload,
+            content_type: &claimed.content_type,
+            headers: claimed.headers.as_deref(),
+        };
+        let answer = self.target.send(&parcel, self.config().timeout, now_ms);
+        let settled_at_ms = now_ms + as_ms(start.elapsed());
+        let (sign, verdict) = self.judge(&claimed, &answer, settled_at_ms, random);
+        let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
+        let ending = ending(&answer);
+        self.settle(Arc::new(Settlement { claimed, ending, verdict, circuit, settled_at_ms }));
+    }
+
+    /// After the destination has forgotten the key, asking again could have the effect a second time.
+    fn key_has_expired(&self, claimed: &Claimed, now_ms: i64) -> Option<String> {
+        let config = self.config();
+        let (life, first_sent_at_ms) = (config.key_lifetime?, claimed.first_sent_at_ms?);
+        let end_ms = first_sent_at_ms.saturating_add(as_ms(life)).saturating_sub(as_ms(config.timeout));
+        (now_ms >= end_ms).then(|| {
+            "it was sent and no answer told whether it had its effect; the destination's memory of its key is over: \
+             look there, then `inboxd outbox retry` or `inboxd resolve`"
+                .to_owned()
+        })
+    }
+
+    /// What the answer says about the destination, and what becomes of the row.
+    fn judge(
+        &self,
+        claimed: &Claimed,
+        answer: &Result<Answer, NoAnswer>,
+        at_ms: i64,
+        random: u64,
+    ) -> (Sign, Verdict) {
+        let config = self.config();
+        let cap = config.backoff_cap;
+        let attempts = u32::try_from(claimed.attempt).unwrap_or(u32::MAX);
+        let backoff = as_ms(retry::backoff(attempts, cap, random));
+        let may_have_had_effect = match answer {
+            Ok(answer) => answer.status >= 500,
+            Err(error) => !error.is_unsent,
+        };
+        let (sign, wait_ms) = match answer {
+            Ok(Answer { status: 200..=299, body, .. }) => {
+                let result = config.result.as_deref().and_then(|pointer| result(body, pointer));
+                return (Sign::Up, Verdict::Delivered { result });
+            }
+            Ok(Answer { status: 410, .. }) => {
+                let reason = "the destination answered 410: it is gone; its deliveries are paused".to_owned();
+                let kind = Kind::Undelivered;
+                return (Sign::Up, Verdict::Dead { kind, reason, pauses: true, may_have_had_effect });
+            }
+            Ok(Answer { status: 408 | 425 | 429 | 500.., retry_after, .. }) => {
+                let asked = retry_after.map_or(0, |time| as_ms(time.min(cap)));
+                (Sign::Down { wait_ms: asked }, backoff.max(asked))
+            }
+            // it answers, but it does not want this one: a person has to change something
+            Ok(_) => (Sign::Up, as_ms(cap)),
+            Err(_) => (Sign::Down { wait_ms: 0 }, backoff),
+        };
+        let failing_for_ms = at_ms.saturating_sub(claimed.failing_since_ms.unwrap_or(at_ms));
+        if failing_for_ms >= as_ms(config.give_up_after) {
+            let reason = format!(
+                "{} attempts failed, the first of them longer ago than give_up_after; the history is in `inboxd outbox show {}`",
+                claimed.attempt, claimed.id
+            );
+            let kind = Kind::Undelivered;
+            return (sign, Verdict::Dead { kind, reason, pauses: false, may_have_had_effect });
+        }
+        (sign, Verdict::Retry { at_ms: at_ms.saturating_add(wait_ms), may_have_had_effect })
+    }
+
+    /// Writes what became of the attempt; where the store takes nothing, the next step tries again.
+    fn settle(&self, settlement: Arc<Settlement>) {
+        let job = Arc::clone(&settlement);
+        match self.writer.run(move |tx| settle(tx, &job)) {
+            Ok(true) => settlement.log(),
+            Ok(false) => log::warn!(
+                "the lease on outbox row {} was lost; the result of attempt {} was discarded",
+                settlement.claimed.id,
+                settlement.claimed.attempt
+            ),
+            Err(error) => {
+                log::debug!("outbox row {} could not be settled yet: {error}", settlement.claimed.id);
+                lock(&self.unsettled).push(settlement);
+            }
+        }
+    }
+}
+
+impl Settlement {
+    fn log(&self) {
+        let Claimed { id, destination, attempt, .. } = &self.claimed;
+        let error = self.ending.error.as_deref().unwrap_or_default();
+        let ms = self.ending.duration_ms;
+        match &self.verdict {
+            Verdict::Delivered { .. } => {
+                log::debug!("delivered destination={destination} row={id} attempt={attempt} ms={ms}");
+            }
+            Verdict::Retry { .. } => {
+                log::info!("failed destination={destination} row={id} attempt={attempt} ms={ms}: {error}");
+            }
+            Verdict::Dead { reason, pauses, .. } => {
+                log::error!(
+                    "gave up destination={destination} row={id} attempt={attempt}: {error}; {reason}"
+                );
+                if *pauses {
+                    log::error!(
+                        "paused destination={destination}: `inboxd outbox resume {destination}` goes on"
+                    );
+                }
+            }
+        }
+        match self.circuit {
+            Some(Some(open)) if open.since_ms == self.settled_at_ms => log::warn!(
+                "destination={destination} fails again and again: from now on one request at a time is tried"
+            ),
+            Some(None) => log::info!("destination={destination} works again"),
+            Some(Some(_)) | None => {}
+        }
+    }
+}
+
+fn settle(tx: &Transaction<'_>, settlement: &Settlement) -> Result<bool, JobError> {
+    let Settlement { claimed, ending, verdict, circuit, settled_at_ms } = settlement;
+    let now_ms = *settled_at_ms;
+    if let Some(open) = circuit {
+        let times = open.map(|open| (open.since_ms, open.probe_at_ms));
+        outbox::note_circuit(tx, &claimed.destination, times)?;
+    }
+    let is_ours = match verdict {
+        Verdict::Delivered { result } => {
+            let is_ours = queue::deliver(tx, claimed, ending, result.as_deref(), now_ms)?;
+            if is_ours && claimed.attempt > 1 {
+                let note = format!("delivered on attempt {}", claimed.attempt);
+                reviews::close_on_operation(tx, &claimed.operation_key, &note, now_ms)?;
+            }
+            is_ours
+        }
+        Verdict::Retry { at_ms, may_have_had_effect } => {
+            queue::fail(tx, claimed, ending, Next::RetryAt(*at_ms), *may_have_had_effect, now_ms)?
+        }
+        Verdict::Dead { kind, reason, pauses, may_have_had_effect } => {
+            let is_ours = queue::fail(tx, claimed, ending, Next::Dead, *may_have_had_effect, now_ms)?;
+            if is_ours {
+                let about = (claimed.endpoint.as_str(), claimed.event_id.as_str());
+                reviews::open_on_operation(tx, *kind, &claimed.operation_key, about, reason, now_ms)?;
+            }
+            if is_ours && *pauses {
+                outbox::pause(tx, &claimed.destination, "it answered 410 Gone", now_ms)?;
+            }
+            is_ours
+        }
+    };
+    if !is_ours {
+        outbox::count_stale_result(tx, &claimed.destination)?;
+    }
+    Ok(is_ours)
+}
+
+fn ending(answer: &Result<Answer, NoAnswer>) -> Ending {
+    match answer {
+        Ok(Answer { status, body, took, .. }) => {
+            let shown = &body[..body.len().min(EXCERPT_BYTES_MAX)];
+            Ending {
+                duration_ms: as_ms(*took),
+                status: Some(*status),
+                excerpt: Some(String::from_utf8_lossy(shown).into_owned()),
+                error: (!(200..300).contains(status)).then(|| format!("the answer was {status}")),
+            }
+        }
+        Err(error) => Ending {
+            duration_ms: as_ms(error.took),
+            status: None,
+            excerpt: None,
+            error: Some(error.reason.clone()),
+        },
+    }
+}
+
+/// The part of a JSON answer that is kept.
+fn result(body: &[u8], pointer: &str) -> Option<String> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    match json.pointer(pointer)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn as_ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
+}
