@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
+pub mod app;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,0 +1,915 @@
+//! The outbox: what is queued, sent, signed, ordered, given up; and what a person can do.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use inboxd::config::{Config, MissingSecrets};
+use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, message_id};
+use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::outbox::queue::{self, Claim, ClaimTerms};
+use inboxd::receive::{self, Endpoint, Outcome};
+use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier};
+use inboxd::writer::{self, Writer, WriterHandle};
+use inboxd::{db, outbox};
+use rusqlite::Transaction;
+use support::Daemon;
+use support::app::{App, Seen, respond};
+use tempfile::TempDir;
+
+const NOW_MS: i64 = 1_764_000_000_000;
+const HOUR_MS: i64 = 3_600_000;
+const STANDARD_SECRETS: [&str; 2] =
+    ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_c2Vjb25kIHNlY3JldCBvZiB0aGUgdGVzdHM="];
+
+/// Quarantines what it takes.
+struct Doubter;
+
+impl Handler for Doubter {
+    fn name(&self) -> &str {
+        "doubter"
+    }
+
+    fn takes(&self, event_type: &str) -> bool {
+        event_type == "thing.doubtful"
+    }
+
+    fn handle(&self, _: &Transaction<'_>, _: &Event<'_>) -> Result<Handled, HandlerError> {
+        Ok(Handled::Quarantine("doubtful".to_owned()))
+    }
+}
+
+/// One daemon's writer and dispatcher on a file; several may share it.
+struct Process {
+    writer: Option<WriterHandle>,
+    dispatcher: Option<Arc<Dispatcher>>,
+    target: Option<Arc<Target>>,
+    endpoints: Vec<Arc<Endpoint>>,
+    thread: Option<JoinHandle<rusqlite::Result<()>>>,
+    now_ms: AtomicI64,
+}
+
+impl Process {
+    /// `[destination.app]` with these lines, forwarded to by a Stripe and a GitHub endpoint.
+    fn on(dir: &TempDir, url: &str, destination: &str) -> Self {
+        Self::with(dir, url, destination, "")
+    }
+
+    fn with(dir: &TempDir, url: &str, destination: &str, endpoint: &str) -> Self {
+        let path = dir.path().join("inboxd.db");
+        let conn = db::open_writer(&path).unwrap();
+        let limits = writer::Settings::new(path, Duration::from_millis(500), 0);
+        let (writer, handle) = Writer::new(conn, limits).unwrap();
+        let thread = Some(thread::spawn(|| writer.run()));
+        let config = support::CONFIG
+            .replace("handlers = [\"billing\"]", &format!("forward = [\"app\"]\n{endpoint}"))
+            .replace("provider = \"github\"", "provider = \"github\"\nforward = [\"app\"]")
+            + &format!("[destination.app]\nurl = \"{url}\"\n{destination}\n");
+        std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+        support::write_secret(dir.path(), "stripe.secret", support::STRIPE_SECRET);
+        support::write_secret(dir.path(), "github.secret", support::GITHUB_SECRET);
+        support::write_secret(dir.path(), "one.secret", STANDARD_SECRETS[0]);
+        support::write_secret(dir.path(), "two.secret", STANDARD_SECRETS[1]);
+        support::write_secret(dir.path(), "token.secret", "Bearer the-token");
+        let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+        let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Doubter)];
+        let endpoints: Vec<_> = config
+            .endpoints
+            .into_iter()
+            .map(|config| Arc::new(Endpoint { config, handlers: handlers.clone() }))
+            .collect();
+        let destination = config.destinations.into_iter().next().unwrap();
+        let target = Arc::new(Target::new(destination, &endpoints).unwrap());
+        let dispatcher = Arc::new(Dispatcher::new(handle.clone(), Arc::clone(&target)));
+        Self {
+            writer: Some(handle),
+            dispatcher: Some(dispatcher),
+            target: Some(target),
+            endpoints,
+            thread,
+            now_ms: AtomicI64::new(NOW_MS),
+        }
+    }
+
+    fn writer(&self) -> &WriterHandle {
+        self.writer.as_ref().unwrap()
+    }
+
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        self.dispatcher.as_ref().unwrap()
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn pass(&self, ms: i64) {
+        self.now_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    fn event(id: &str, event_type: &str, object: &str) -> String {
+        format!(r#"{{"id":"{id}","type":"{event_type}","data":{{"object":{{"id":"{object}"}}}}}}"#)
+    }
+
+    fn deliver(&self, id: &str, object: &str) -> Outcome {
+        self.deliver_body(&Self::event(id, "thing.happened", object))
+    }
+
+    fn deliver_body(&self, body: &str) -> Outcome {
+        let now_ms = self.now_ms();
+        let line = support::stripe_signature(body, now_ms / 1000, support::STRIPE_SECRET);
+        self.store(0, &[&line, "Content-Type: application/json; charset=utf-8"], body.as_bytes())
+    }
+
+    fn deliver_github(&self, body: &str) -> Outcome {
+        let lines = [
+            &support::github_signature(body),
+            "Content-Type: application/json",
+            "X-GitHub-Delivery: d-1",
+            "X-GitHub-Event: issues",
+            "X-GitHub-Hook-ID: 77",
+        ];
+        self.store(1, &lines, body.as_bytes())
+    }
+
+    fn store(&self, endpoint: usize, lines: &[&str], body: &[u8]) -> Outcome {
+        let now_ms = self.now_ms();
+        let headers = Headers::from_iter(lines.iter().map(|line| line.split_once(": ").unwrap()));
+        let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.to_vec() };
+        let endpoint = Arc::clone(&self.endpoints[endpoint]);
+        let event = endpoint.config.verifier.verify(delivery, now_ms).unwrap();
+        let disposition = receive::disposition(&endpoint, &event);
+        self.writer().run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms)).unwrap()
+    }
+
+    /// One step with the longest possible wait.
+    fn step(&self) -> Step {
+        step(self.dispatcher(), self.now_ms())
+    }
+
+    /// Steps, and lets the clock run to where something is due, until this many milliseconds have passed.
+    fn run_for(&self, ms: i64) {
+        let end_ms = self.now_ms() + ms;
+        // a daemon looks once a second; hours are run through in larger strides
+        let stride_ms = if ms > HOUR_MS { 10_000 } else { 1 };
+        while self.now_ms() < end_ms {
+            if let Step::Idle(time) = self.step() {
+                self.pass(i64::try_from(time.as_millis()).unwrap().max(stride_ms));
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.dispatcher = None;
+        self.target = None;
+        self.writer = None;
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+fn step(dispatcher: &Dispatcher, now_ms: i64) -> Step {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    dispatcher.step(&format!("lease-{}", NUMBER.fetch_add(1, Ordering::Relaxed)), now_ms, u64::MAX)
+}
+
+fn count(dir: &TempDir, sql: &str) -> i64 {
+    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn text(dir: &TempDir, sql: &str) -> String {
+    let conn = support::open(&dir.path().join("inboxd.db"));
+    conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0)).unwrap().unwrap_or_default()
+}
+
+const ROW: &str = "SELECT state || ' ' || attempts FROM outbox";
+const HISTORY: &str = "SELECT group_concat(number || ifnull(result, '?'), ' ') FROM outbox_attempts";
+const DELIVERED: &str = "SELECT count(*) FROM outbox WHERE state = 'delivered'";
+
+/// An address where nobody listens.
+fn nobody() -> (String, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (format!("http://127.0.0.1:{port}/hooks"), port)
+}
+
+fn headers(seen: &Seen) -> Headers {
+    Headers::from_iter(seen.headers.clone())
+}
+
+// ---- rows
+
+#[test]
+fn a_forwarded_event_is_sent_byte_for_byte_and_only_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    let body = "{\"id\" : \"evt_1\",\n \"type\":\"thing.happened\", \"n\": 1.0e2, \"é\":\"\\u00e9\"}";
+    assert_eq!(process.deliver_body(body), Outcome::Processed);
+    assert_eq!(text(&dir, "SELECT operation_key FROM outbox"), "billing:evt_1:forward:app");
+    assert_eq!(process.step(), Step::Worked);
+    assert_eq!(text(&dir, ROW), "delivered 1");
+    let seen = &app.seen()[0];
+    assert_eq!((seen.text(), seen.path.as_str()), (body, "/hooks"));
+    let expected = [
+        ("content-type", "application/json; charset=utf-8"),
+        ("idempotency-key", "billing:evt_1:forward:app"),
+        ("inboxd-event-id", "evt_1"),
+        ("inboxd-endpoint", "billing"),
+        ("inboxd-attempt", "1"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(seen.header(name), Some(value), "{name}");
+    }
+
+    process.pass(29 * 24 * HOUR_MS);
+    assert_eq!(process.deliver_body(body), Outcome::Duplicate);
+    assert!(matches!(process.step(), Step::Idle(_)));
+    assert_eq!(app.seen().len(), 1);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    let (key, bytes) = ("k", [0xff, 0x00, 0xfe]);
+    let job = move |tx: &Transaction<'_>| {
+        let operation = outbox::NewOperation {
+            destination: "app",
+            topic: "t",
+            operation_key: key,
+            endpoint: "billing",
+            event_id: "e",
+            object_id: None,
+            payload: &bytes,
+            content_type: "application/octet-stream",
+            headers: None,
+        };
+        Ok((outbox::enqueue(tx, &operation, NOW_MS)?, outbox::enqueue(tx, &operation, NOW_MS)?))
+    };
+    assert_eq!(process.writer().run(job).unwrap(), (true, false), "one effect is queued once");
+    process.step();
+    assert_eq!(app.seen()[0].body, bytes);
+}
+
+#[test]
+fn in_async_mode_an_event_that_is_only_forwarded_is_processed_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::with(&dir, &app.url, "sign = \"none\"", "mode = \"async\"");
+    assert_eq!(process.deliver("evt_1", "x"), Outcome::Processed);
+    assert_eq!(process.deliver_body(&Process::event("evt_2", "thing.doubtful", "x")), Outcome::Accepted);
+    assert_eq!(count(&dir, "SELECT count(*) FROM outbox"), 2);
+}
+
+#[test]
+fn a_quarantined_event_keeps_its_forwards_and_has_a_review() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    assert_eq!(process.deliver_body(&Process::event("evt_1", "thing.doubtful", "x")), Outcome::Quarantined);
+    process.step();
+    assert_eq!(app.seen().len(), 1);
+    assert_eq!(text(&dir, "SELECT kind FROM reviews"), "quarantined");
+}
+
+// ---- attempts and their results
+
+#[test]
+fn a_failed_delivery_is_tried_again_with_the_same_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let app =
+        App::start(|seen, stream| respond(stream, if seen.number < 2 { 500 } else { 204 }, "", "why not"));
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    process.step();
+    assert_eq!(text(&dir, ROW), "pending 1");
+    assert_eq!(
+        text(&dir, "SELECT last_error || ' ' || response_status || ' ' || response_excerpt FROM outbox"),
+        "the answer was 500 500 why not"
+    );
+    assert!(matches!(process.step(), Step::Idle(_)), "not before its wait is over");
+    process.run_for(10_000);
+    assert_eq!(text(&dir, ROW), "delivered 3");
+    assert_eq!(text(&dir, HISTORY), "1failed 2failed 3delivered");
+    let seen = app.seen();
+    let keys: Vec<_> = seen.iter().map(|seen| (seen.key(), seen.header("inboxd-attempt").unwrap())).collect();
+    assert_eq!(
+        keys,
+        [
+            ("billing:evt_1:forward:app", "1"),
+            ("billing:evt_1:forward:app", "2"),
+            ("billing:evt_1:forward:app", "3")
+        ]
+    );
+    assert_eq!(
+        text(&dir, "SELECT status || ' ' || excerpt FROM outbox_attempts WHERE number = 1"),
+        "500 why not"
+    );
+}
+
+#[test]
+fn killed_between_the_answer_and_the_mark_it_is_sent_a_second_time_and_marked_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    let claim = process.writer().run(|tx| {
+        let terms = ClaimTerms {
+            destination: "app",
+            in_order: true,
+            lease_id: "dead",
+            lease_ms: 120_000,
+            pass_over_ms: 1,
+            now_ms: NOW_MS,
+        };
+        Ok(queue::claim_next(tx, &terms)?)
+    });
+    let Claim::Work(claimed) = claim.unwrap() else { panic!("no row") };
+    let parcel = Parcel {
+        operation_key: &claimed.operation_key,
+        endpoint: &claimed.endpoint,
+        event_id: &claimed.event_id,
+        topic: &claimed.topic,
+        attempt: claimed.attempt,
+        payload: &claimed.payload,
+        content_type: &claimed.content_type,
+        headers: claimed.headers.as_deref(),
+    };
+    let answer = process.target.as_ref().unwrap().send(&parcel, Duration::from_secs(5), NOW_MS).unwrap();
+    assert_eq!(answer.status, 200);
+    drop(process);
+
+    let next = Process::on(&dir, &app.url, "sign = \"none\"");
+    assert!(matches!(next.step(), Step::Idle(_)), "the lease of the dead process still runs");
+    assert_eq!(next.dispatcher().take_over(NOW_MS).unwrap(), 1);
+    assert_eq!(next.step(), Step::Worked);
+    assert!(matches!(next.step(), Step::Idle(_)));
+    let seen = app.seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].key(), seen[1].key());
+    assert_eq!(text(&dir, ROW), "delivered 2");
+    assert_eq!(text(&dir, HISTORY), "1lost 2delivered");
+}
+
+#[test]
+fn a_result_that_comes_after_its_lease_was_lost_is_discarded_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (release, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let app = App::start(move |seen, stream| {
+        if seen.number == 0 {
+            wait.lock().unwrap().recv().unwrap();
+            return respond(stream, 500, "", "late");
+        }
+        respond(stream, 200, "", "in time");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    let other = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| process.step());
+        while app.seen().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(matches!(step(other.dispatcher(), NOW_MS + 119_000), Step::Idle(_)));
+        assert_eq!(step(other.dispatcher(), NOW_MS + 121_000), Step::Worked);
+        release.send(()).unwrap();
+        assert_eq!(slow.join().unwrap(), Step::Worked);
+    });
+    assert_eq!(text(&dir, ROW), "delivered 2");
+    assert_eq!(text(&dir, "SELECT response_excerpt FROM outbox"), "in time");
+    assert_eq!(text(&dir, HISTORY), "1lost 2delivered");
+    assert_eq!(count(&dir, "SELECT stale_results FROM destinations"), 1);
+}
+
+#[test]
+fn an_answer_that_never_ends_or_is_huge_is_cut_and_its_status_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = Arc::new(AtomicUsize::new(0));
+    let count_written = Arc::clone(&written);
+    let app = App::start(move |seen, stream| {
+        use std::io::Write as _;
+        let head = match seen.number {
+            0 => "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
+            _ => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        };
+        drop(stream.write_all(head.as_bytes()));
+        let chunk =
+            if seen.number == 0 { "x".repeat(65_536) } else { format!("1000\r\n{}\r\n", "y".repeat(4096)) };
+        while stream.write_all(chunk.as_bytes()).is_ok() {
+            count_written.fetch_add(chunk.len(), Ordering::Relaxed);
+        }
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "a");
+    process.deliver("evt_2", "b");
+    let start = Instant::now();
+    process.step();
+    process.step();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(count(&dir, DELIVERED), 2);
+    assert_eq!(count(&dir, "SELECT max(length(excerpt)) FROM outbox_attempts"), 1024);
+    assert!(written.load(Ordering::Relaxed) < 64 << 20, "{written:?}");
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_a_failure_after_the_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|_, stream| {
+        use std::io::Write as _;
+        // a byte now and then keeps no request open
+        while stream.write_all(b"H").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\ntimeout = \"300ms\"");
+    process.deliver("evt_1", "x");
+    let start = Instant::now();
+    process.step();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(text(&dir, ROW), "pending 1");
+    assert_eq!(count(&dir, "SELECT first_sent_at_ms FROM outbox"), NOW_MS, "it may have had its effect");
+}
+
+#[test]
+fn a_redirect_is_a_failure_and_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = App::answering(200);
+    let location = format!("Location: {}\r\n", other.url);
+    let app = App::start(move |seen, stream| {
+        let metadata = "Location: http://169.254.169.254/latest/meta-data/\r\n";
+        respond(
+            stream,
+            if seen.number == 0 { 307 } else { 302 },
+            if seen.number == 0 { &location } else { metadata },
+            "",
+        );
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    process.deliver("evt_2", "y");
+    process.step();
+    process.step();
+    assert_eq!(count(&dir, "SELECT count(*) FROM outbox WHERE state = 'pending' AND attempts = 1"), 2);
+    assert!(other.seen().is_empty());
+}
+
+#[test]
+fn retry_after_is_honoured_up_to_the_longest_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|seen, stream| {
+        let seconds = if seen.number == 0 { "Retry-After: 30\r\n" } else { "Retry-After: 99999999\r\n" };
+        respond(stream, 429, seconds, "");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\nbackoff_cap = \"10m\"");
+    process.deliver("evt_1", "x");
+    process.step();
+    let due = "SELECT (available_at_ms - 1764000000000) / 1000 FROM outbox";
+    assert_eq!(count(&dir, due), 30);
+    process.pass(31_000);
+    process.step();
+    assert_eq!(count(&dir, due), 31 + 600);
+}
+
+#[test]
+fn what_the_destination_does_not_want_is_tried_at_the_slowest_pace() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(422);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    for n in 0..8 {
+        process.deliver(&format!("evt_{n}"), &format!("x{n}"));
+    }
+    process.run_for(14 * 60_000);
+    assert_eq!(app.seen().len(), 8, "one attempt each in a quarter of an hour");
+    assert_eq!(count(&dir, "SELECT count(*) FROM destinations WHERE circuit_open_since_ms IS NOT NULL"), 0);
+}
+
+#[test]
+fn gone_pauses_the_destination_and_asks_a_person() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|seen, stream| respond(stream, if seen.number == 0 { 410 } else { 200 }, "", ""));
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    process.deliver("evt_2", "y");
+    process.run_for(HOUR_MS);
+    assert_eq!(app.seen().len(), 1, "nothing more is sent");
+    assert_eq!(text(&dir, "SELECT group_concat(state, ' ') FROM outbox"), "dead pending");
+    assert_eq!(text(&dir, "SELECT paused_because FROM destinations"), "it answered 410 Gone");
+    assert_eq!(
+        text(&dir, "SELECT kind || ' ' || subject FROM reviews"),
+        "undelivered billing:evt_1:forward:app"
+    );
+    process.writer().run(|tx| Ok(outbox::resume(tx, "app")?)).unwrap();
+    process.run_for(1_000);
+    assert_eq!(app.seen().len(), 2);
+}
+
+#[test]
+fn what_fails_for_longer_than_give_up_after_is_dead_and_a_retry_gives_it_all_its_time_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    let is_up = Arc::clone(&works);
+    let app = App::start(move |_, stream| {
+        respond(stream, if is_up.load(Ordering::SeqCst) { 200 } else { 500 }, "", "")
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\ngive_up_after = \"2h\"");
+    process.deliver("evt_1", "x");
+    process.run_for(HOUR_MS);
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "pending");
+    process.run_for(2 * HOUR_MS);
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "dead");
+    assert_eq!(
+        count(&dir, "SELECT count(*) FROM reviews WHERE kind = 'undelivered' AND resolved_at_ms IS NULL"),
+        1
+    );
+
+    let now_ms = process.now_ms();
+    works.store(true, Ordering::SeqCst);
+    assert!(process.writer().run(move |tx| Ok(queue::requeue(tx, 1, now_ms)?)).unwrap());
+    process.run_for(HOUR_MS);
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "delivered");
+    assert_eq!(count(&dir, "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL"), 0);
+    assert!(
+        !process.writer().run(move |tx| Ok(queue::requeue(tx, 1, now_ms)?)).unwrap(),
+        "delivered is for ever"
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_delays_nothing_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    process.pass(-400 * 24 * HOUR_MS);
+    process.run_for(16 * 60_000);
+    assert_eq!(text(&dir, ROW), "delivered 1");
+}
+
+// ---- outages
+
+#[test]
+fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
+    const ROWS: usize = 1_000;
+    let dir = tempfile::tempdir().unwrap();
+    let (url, port) = nobody();
+    let process = Process::on(&dir, &url, "sign = \"none\"\nthreads = 4");
+    let endpoint = Arc::clone(&process.endpoints[0]);
+    for n in 0..ROWS {
+        let body = Process::event(&format!("evt_{n}"), "thing.happened", &format!("x{n}"));
+        let line = support::stripe_signature(&body, NOW_MS / 1000, support::STRIPE_SECRET);
+        let headers = Headers::from_iter([line.split_once(": ").unwrap()]);
+        let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
+        let event = endpoint.config.verifier.verify(delivery, NOW_MS).unwrap();
+        let (endpoint, disposition) = (Arc::clone(&endpoint), receive::disposition(&endpoint, &event));
+        process.writer().submit(move |tx| receive::store(tx, &endpoint, &event, &disposition, NOW_MS), drop);
+    }
+    process.run_for(20 * HOUR_MS);
+    let attempts = count(&dir, "SELECT sum(attempts) FROM outbox");
+    assert!((80..200).contains(&attempts), "{attempts} attempts in twenty hours: one probe at a time");
+    assert!(count(&dir, "SELECT circuit_open_since_ms FROM destinations") > 0);
+
+    let app = App::on(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_, stream| {
+        thread::sleep(Duration::from_millis(2));
+        respond(stream, 200, "", "");
+    });
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let end = Instant::now() + Duration::from_secs(100);
+                while count(&dir, DELIVERED) < i64::try_from(ROWS).unwrap() && Instant::now() < end {
+                    for _ in 0..20 {
+                        if let Step::Idle(time) = process.step() {
+                            process.pass(i64::try_from(time.as_millis()).unwrap());
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(count(&dir, DELIVERED), 1_000);
+    assert_eq!(count(&dir, "SELECT count(*) FROM outbox WHERE state = 'dead'"), 0);
+    let mut keys: Vec<_> = app.seen().iter().map(|seen| seen.key().to_owned()).collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!((app.seen().len(), keys.len()), (ROWS, ROWS));
+    assert!(app.at_once_max() <= 4, "{} requests at once", app.at_once_max());
+    assert_eq!(count(&dir, "SELECT count(*) FROM destinations WHERE circuit_open_since_ms IS NOT NULL"), 0);
+}
+
+// ---- order
+
+#[test]
+fn a_failing_object_holds_up_nobody_else_and_its_own_rows_arrive_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    let is_up = Arc::clone(&works);
+    let app = App::start(move |seen, stream| {
+        let fails = seen.text().contains("in_A") && !is_up.load(Ordering::SeqCst);
+        respond(stream, if fails { 500 } else { 200 }, "", "");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"");
+    for n in 0..5 {
+        process.deliver(&format!("evt_a{n}"), "in_A");
+        process.deliver(&format!("evt_b{n}"), "in_B");
+        process.deliver_body(&format!(r#"{{"id":"evt_c{n}","type":"thing.happened"}}"#));
+    }
+    process.run_for(60_000);
+    assert_eq!(
+        count(&dir, "SELECT count(*) FROM outbox WHERE state = 'delivered' AND object_id = 'in_B'"),
+        5
+    );
+    assert_eq!(count(&dir, "SELECT count(*) FROM outbox WHERE state = 'delivered' AND object_id IS NULL"), 5);
+    assert_eq!(
+        count(
+            &dir,
+            "SELECT max(attempts) FROM outbox WHERE event_id IN ('evt_a1','evt_a2','evt_a3','evt_a4')"
+        ),
+        0
+    );
+    works.store(true, Ordering::SeqCst);
+    process.run_for(120_000);
+    assert_eq!(count(&dir, DELIVERED), 15);
+    let of = |object: &str| {
+        let events = app
+            .seen()
+            .iter()
+            .filter(|seen| seen.text().contains(object))
+            .map(|seen| seen.header("inboxd-event-id").unwrap().to_owned())
+            .collect::<Vec<_>>();
+        let mut distinct = events.clone();
+        distinct.dedup();
+        distinct
+    };
+    assert_eq!(of("in_A"), ["evt_a0", "evt_a1", "evt_a2", "evt_a3", "evt_a4"]);
+    assert_eq!(of("in_B"), ["evt_b0", "evt_b1", "evt_b2", "evt_b3", "evt_b4"]);
+}
+
+#[test]
+fn two_rows_of_one_object_are_never_sent_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|_, stream| {
+        thread::sleep(Duration::from_millis(3));
+        respond(stream, 200, "", "");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"\nthreads = 4");
+    for n in 0..20 {
+        process.deliver(&format!("evt_{n}"), "in_A");
+    }
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while count(&dir, DELIVERED) < 20 {
+                    if let Step::Idle(_) = process.step() {
+                        process.pass(1);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(app.at_once_max(), 1);
+    let ids: Vec<_> =
+        app.seen().iter().map(|seen| seen.header("inboxd-event-id").unwrap().to_owned()).collect();
+    assert_eq!(ids, (0..20).map(|n| format!("evt_{n}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_dead_row_releases_its_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|seen, stream| {
+        respond(stream, if seen.text().contains("evt_0") { 500 } else { 200 }, "", "")
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"\ngive_up_after = \"1h\"");
+    process.deliver("evt_0", "in_A");
+    process.deliver("evt_1", "in_A");
+    process.run_for(2 * HOUR_MS);
+    assert_eq!(text(&dir, "SELECT group_concat(state, ' ') FROM outbox"), "dead delivered");
+    assert_eq!(count(&dir, "SELECT count(*) FROM reviews"), 1);
+}
+
+// ---- results of operations
+
+fn emit(process: &Process, key: &'static str, json: &'static str) -> bool {
+    let now_ms = process.now_ms();
+    let job = move |tx: &Transaction<'_>| {
+        let operation = outbox::NewOperation {
+            destination: "app",
+            topic: "RefundRequested",
+            operation_key: key,
+            endpoint: "billing",
+            event_id: "evt_1",
+            object_id: None,
+            payload: json.as_bytes(),
+            content_type: "application/json",
+            headers: None,
+        };
+        Ok(outbox::enqueue(tx, &operation, now_ms)?)
+    };
+    process.writer().run(job).unwrap()
+}
+
+#[test]
+fn an_operation_carries_its_token_and_form_and_keeps_its_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|_, stream| respond(stream, 200, "", r#"{"id":"re_1","object":"refund"}"#));
+    let lines = "sign = \"none\"\nbody_format = \"form\"\nresult = \"/id\"\nheaders = { Authorization = \"file:token.secret\" }";
+    let process = Process::on(&dir, &app.url, lines);
+    assert!(emit(&process, "refund:in_1", r#"{"charge":"ch_1","metadata":{"invoice":"in_1"}}"#));
+    process.step();
+    let seen = &app.seen()[0];
+    assert_eq!(seen.text(), "charge=ch_1&metadata[invoice]=in_1");
+    assert_eq!(seen.header("content-type"), Some("application/x-www-form-urlencoded"));
+    assert_eq!(seen.header("authorization"), Some("Bearer the-token"));
+    assert_eq!(seen.key(), "refund:in_1");
+    assert_eq!(text(&dir, "SELECT result || ' ' || response_status FROM outbox"), "re_1 200");
+    process.pass(30 * 24 * HOUR_MS);
+    assert!(!emit(&process, "refund:in_1", "{}"));
+    process.run_for(HOUR_MS);
+    assert_eq!(app.seen().len(), 1, "a delivered operation is never sent again");
+}
+
+#[test]
+fn an_outcome_nobody_knows_is_asked_for_while_the_key_lives_and_becomes_a_review_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    // reads the request, and hangs up
+    let app = App::start(|_, _| {});
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\nkey_lifetime = \"24h\"");
+    emit(&process, "refund:in_1", "{}");
+    process.run_for(23 * HOUR_MS);
+    let asked = app.seen().len();
+    assert!(asked > 20, "{asked}");
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "pending");
+    process.run_for(2 * HOUR_MS);
+    let after = app.seen().len();
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "dead");
+    assert_eq!(text(&dir, "SELECT kind || ' ' || subject FROM reviews"), "outcome_unknown refund:in_1");
+    process.run_for(48 * HOUR_MS);
+    assert_eq!(app.seen().len(), after);
+    assert!(app.seen().iter().all(|seen| seen.key() == "refund:in_1"));
+}
+
+#[test]
+fn what_was_refused_at_the_door_does_not_use_up_the_keys_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, port) = nobody();
+    let process = Process::on(&dir, &url, "sign = \"none\"\nkey_lifetime = \"24h\"");
+    emit(&process, "refund:in_1", "{}");
+    process.run_for(30 * HOUR_MS);
+    assert_eq!(text(&dir, "SELECT state FROM outbox"), "pending");
+    let app =
+        App::on(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_, stream| respond(stream, 200, "", ""));
+    process.run_for(HOUR_MS);
+    assert_eq!(app.seen().len(), 1);
+}
+
+// ---- signatures
+
+#[test]
+fn days_later_stripes_signature_is_fresh_and_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"provider\"");
+    process.deliver("evt_1", "x");
+    process.pass(72 * HOUR_MS);
+    process.step();
+    let seen = &app.seen()[0];
+    let verifier = &process.endpoints[0].config.verifier;
+    let headers = headers(seen);
+    let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
+    let event = verifier.verify(delivery.clone(), process.now_ms()).unwrap();
+    assert_eq!(event.event_id(), "evt_1");
+    assert!(verifier.verify(delivery, NOW_MS).is_err(), "the time is the time of sending");
+}
+
+#[test]
+fn githubs_headers_are_kept_and_its_signature_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let process = Process::on(&dir, &app.url, "sign = \"provider\"");
+    process.deliver_github(r#"{"action":"opened","issue":{"node_id":"I_1"}}"#);
+    process.step();
+    let seen = &app.seen()[0];
+    assert_eq!(seen.header("x-github-event"), Some("issues"));
+    assert_eq!(seen.header("x-github-delivery"), Some("d-1"));
+    assert_eq!(seen.header("x-github-hook-id"), Some("77"));
+    let headers = headers(seen);
+    let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
+    assert_eq!(
+        process.endpoints[1].config.verifier.verify(delivery, NOW_MS).unwrap().event_type(),
+        Some("issues.opened")
+    );
+    let names = seen.headers.iter().map(|(name, _)| name).filter(|name| *name == "x-github-event").count();
+    assert_eq!(names, 1, "each header once");
+}
+
+#[test]
+fn standard_webhooks_are_signed_with_every_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(200);
+    let lines = "sign = \"standard\"\nsecrets = [\"file:one.secret\", \"file:two.secret\"]";
+    let process = Process::on(&dir, &app.url, lines);
+    process.deliver("evt_1", "x");
+    process.step();
+    let seen = &app.seen()[0];
+    assert_eq!(seen.header("webhook-id"), Some(message_id("billing:evt_1:forward:app").as_str()));
+    assert_eq!(seen.header("webhook-id").unwrap().len(), "msg_".len() + 32);
+    let headers = headers(seen);
+    for secret in STANDARD_SECRETS {
+        let secrets = vec![Secret::new("test", secret.as_bytes())];
+        let verifier =
+            Verifier::new(Scheme::named("standardwebhooks").unwrap(), secrets, Duration::from_secs(300))
+                .unwrap();
+        let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
+        verifier.verify(delivery, NOW_MS).unwrap();
+    }
+}
+
+// ---- from outside
+
+fn config(url: &str, more: &str) -> String {
+    support::CONFIG.replace("handlers = [\"billing\"]", "handlers = [\"billing\"]\nforward = [\"app\"]")
+        + &format!("[destination.app]\nurl = \"{url}\"\n{more}\n")
+}
+
+fn wait_until(daemon: &Daemon, sql: &str, wanted: i64) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while daemon.count(sql) != wanted {
+        assert!(Instant::now() < end, "{} instead of {wanted}: {sql}\n{}", daemon.count(sql), daemon.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_daemon_forwards_at_once_and_says_so() {
+    let app = App::answering(200);
+    let daemon = Daemon::with_config(&config(&app.url, "sign = \"provider\""));
+    assert_eq!(daemon.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#).1, r#"{"outcome":"processed"}"#);
+    let start = Instant::now();
+    wait_until(&daemon, DELIVERED, 1);
+    assert!(
+        start.elapsed() < Duration::from_millis(900),
+        "woken, not found by chance: {:?}",
+        start.elapsed()
+    );
+    let listed = daemon.inboxd(&["outbox", "list", "--state", "delivered", "--json"]);
+    assert!(listed.stdout.contains(r#""operation_key":"billing:evt_1:forward:app""#), "{listed:?}");
+    let shown = daemon.inboxd(&["outbox", "show", "1"]);
+    assert!(shown.stdout.contains("delivered") && shown.stdout.contains("200"), "{shown:?}");
+}
+
+#[test]
+fn a_daemon_killed_while_the_application_answers_sends_it_again_with_the_same_key() {
+    let daemon = Arc::new(std::sync::Mutex::new(None::<u32>));
+    let victim = Arc::clone(&daemon);
+    let app = App::start(move |seen, stream| {
+        if seen.number == 0
+            && let Some(pid) = victim.lock().unwrap().take()
+        {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        respond(stream, 200, "", "");
+    });
+    let mut running = Daemon::with_config(&config(&app.url, "sign = \"none\""));
+    *daemon.lock().unwrap() = Some(running.pid());
+    running.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#);
+    running.exit_code();
+    let next = Daemon::in_dir(running.kill());
+    wait_until(&next, DELIVERED, 1);
+    assert_eq!(app.seen().len(), 2);
+    assert_eq!(app.seen()[0].key(), app.seen()[1].key());
+    assert_eq!(next.text(ROW), "delivered 2");
+}
+
+#[test]
+fn a_person_pauses_retries_and_resumes() {
+    let app = App::answering(200);
+    let daemon = Daemon::with_config(&config(&app.url, "sign = \"none\""));
+    assert_eq!(daemon.inboxd(&["outbox", "pause", "appp"]).code, 4);
+    assert_eq!(daemon.inboxd(&["outbox", "pause", "app"]).code, 0);
+    daemon.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#);
+    thread::sleep(Duration::from_millis(300));
+    assert!(app.seen().is_empty());
+    let status = daemon.inboxd(&["status"]);
+    assert!(status.stdout.contains("app") && status.stdout.contains("paused since"), "{status:?}");
+    assert!(daemon.inboxd(&["status", "--json"]).stdout.contains(r#""paused_because":"by hand""#));
+
+    assert_eq!(daemon.inboxd(&["outbox", "retry"]).code, 2);
+    let counted = daemon.inboxd(&["outbox", "retry", "--state", "pending"]);
+    assert!(counted.code == 5 && counted.stderr.contains("would retry 1 rows"), "{counted:?}");
+    assert_eq!(daemon.inboxd(&["outbox", "retry", "--state", "pending", "--yes"]).code, 0);
+    assert_eq!(daemon.inboxd(&["outbox", "resume", "app"]).code, 0);
+    wait_until(&daemon, DELIVERED, 1);
+    let again = daemon.inboxd(&["outbox", "retry", "1"]);
+    assert!(again.stdout.contains("delivered before; nothing was changed"), "{again:?}");
+    assert_eq!(daemon.inboxd(&["outbox", "show", "99"]).code, 4);
+}

@@ -1,0 +1,169 @@
+//! Mode `proxy` from outside: the application answers for the event while its sender waits.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::app::{App, respond};
+use support::{Client, Daemon, STRIPE_SECRET, now_s, stripe_signature};
+
+const EVENT: &str = r#"{"id":"evt_1","type":"foo.bar","data":{"object":{"id":"x"}}}"#;
+
+fn config(url: &str, timeout: &str) -> String {
+    let endpoint = format!("mode = \"proxy\"\nforward = [\"app\"]\nproxy_timeout = \"{timeout}\"");
+    support::CONFIG.replace("handlers = [\"billing\"]", &endpoint)
+        + &format!("[destination.app]\nurl = \"{url}\"\nsign = \"provider\"\n")
+}
+
+fn outcome(word: &str) -> (u16, String) {
+    (200, format!(r#"{{"outcome":"{word}"}}"#))
+}
+
+fn failed(status: u16) -> (u16, String) {
+    (status, r#"{"error":"application_failed"}"#.to_owned())
+}
+
+/// With the answer's head, for the sake of `Retry-After`.
+fn send(address: &str, body: &str) -> (u16, String, String) {
+    let mut client = Client::connect(address);
+    client.send(
+        "POST",
+        "/webhooks/stripe",
+        &[&stripe_signature(body, now_s(), STRIPE_SECRET)],
+        body.as_bytes(),
+    );
+    let (status, head, body) = client.try_answer_with_head().unwrap();
+    (status, head.to_ascii_lowercase(), body)
+}
+
+fn row(daemon: &Daemon) -> String {
+    daemon.text("SELECT state || ' ' || attempts FROM webhook_inbox")
+}
+
+#[test]
+fn the_applications_yes_is_the_answer_and_a_redelivery_does_not_ask_again() {
+    let app = App::answering(201);
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    assert_eq!(daemon.stripe(EVENT), outcome("processed"));
+    assert_eq!(row(&daemon), "done 1");
+    assert_eq!(daemon.stripe(EVENT), outcome("duplicate"));
+    let seen = app.seen();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].text(), EVENT);
+    assert!(seen[0].header("stripe-signature").is_some());
+    assert_eq!(seen[0].key(), "billing:evt_1:forward:app");
+    assert_eq!(daemon.count("SELECT count(*) FROM outbox"), 0);
+}
+
+#[test]
+fn the_applications_no_is_passed_on_and_the_next_delivery_asks_again() {
+    let app = App::start(|seen, stream| respond(stream, if seen.number == 0 { 500 } else { 200 }, "", ""));
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    let (status, head, body) = send(&daemon.webhooks, EVENT);
+    assert_eq!((status, body), failed(502));
+    assert!(head.contains("retry-after: "), "{head}");
+    assert_eq!(row(&daemon), "pending 1");
+    assert_eq!(daemon.text("SELECT last_error FROM webhook_inbox"), "the application answered 500");
+    assert_eq!(daemon.stripe(EVENT), outcome("processed"));
+    assert_eq!(row(&daemon), "done 2");
+    assert_eq!(app.seen()[0].key(), app.seen()[1].key());
+}
+
+#[test]
+fn an_application_that_is_not_there_is_a_503_and_one_that_is_too_slow_a_504() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let daemon = Daemon::with_config(&config(&url, "300ms"));
+    assert_eq!(daemon.stripe(EVENT), failed(503));
+
+    let app = App::start(|_, stream| {
+        thread::sleep(Duration::from_secs(2));
+        respond(stream, 200, "", "");
+    });
+    let daemon = Daemon::with_config(&config(&app.url, "300ms"));
+    let start = Instant::now();
+    assert_eq!(daemon.stripe(EVENT), failed(504));
+    assert!(start.elapsed() < Duration::from_millis(1_800), "{:?}", start.elapsed());
+    assert_eq!(row(&daemon), "pending 1");
+}
+
+#[test]
+fn of_eight_simultaneous_deliveries_one_reaches_the_application() {
+    let app = App::start(|_, stream| {
+        thread::sleep(Duration::from_millis(700));
+        respond(stream, 200, "", "");
+    });
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    let answers: Vec<_> = thread::scope(|scope| {
+        let sends: Vec<_> = (0..8).map(|_| scope.spawn(|| send(&daemon.webhooks, EVENT))).collect();
+        sends.into_iter().map(|send| send.join().unwrap()).collect()
+    });
+    let with = |wanted: u16| answers.iter().filter(|(status, ..)| *status == wanted).count();
+    assert_eq!((with(200), with(409)), (1, 7), "{answers:?}");
+    let (_, head, body) = answers.iter().find(|(status, ..)| *status == 409).unwrap();
+    assert_eq!(body, r#"{"error":"in_progress"}"#);
+    assert!(head.contains("retry-after: "), "{head}");
+    assert_eq!(app.seen().len(), 1);
+    assert_eq!(daemon.stripe(EVENT), outcome("duplicate"));
+}
+
+#[test]
+fn more_slow_calls_than_http_workers_do_not_stop_other_deliveries() {
+    let app = App::start(|_, stream| {
+        thread::sleep(Duration::from_secs(2));
+        respond(stream, 200, "", "");
+    });
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    thread::scope(|scope| {
+        for n in 0..16 {
+            let (daemon, body) = (&daemon, EVENT.replace("evt_1", &format!("evt_{n}")));
+            scope.spawn(move || assert_eq!(daemon.stripe(&body), outcome("processed")));
+        }
+        while app.seen().len() < 16 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let start = Instant::now();
+        let signature = support::github_signature("{}");
+        let headers = [signature.as_str(), "X-GitHub-Delivery: d-1", "X-GitHub-Event: ping"];
+        assert_eq!(daemon.client().post("/webhooks/github", &headers, "{}").0, 200);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn after_a_kill_during_the_call_the_event_is_taken_over_when_the_lease_has_ended() {
+    let app = App::start(|seen, stream| {
+        if seen.number == 0 {
+            thread::sleep(Duration::from_secs(30));
+        }
+        respond(stream, 200, "", "");
+    });
+    let daemon = Daemon::with_config(&config(&app.url, "1s"));
+    let address = daemon.webhooks.clone();
+    let waiting = thread::spawn(move || {
+        let mut client = Client::connect(&address);
+        client.send(
+            "POST",
+            "/webhooks/stripe",
+            &[&stripe_signature(EVENT, now_s(), STRIPE_SECRET)],
+            EVENT.as_bytes(),
+        );
+        client.try_answer()
+    });
+    while app.seen().is_empty() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    let next = Daemon::in_dir(daemon.kill());
+    assert_eq!(waiting.join().unwrap(), None, "the sender got no answer");
+    assert_eq!(next.stripe(EVENT).0, 409, "the application may still be at work");
+    thread::sleep(Duration::from_millis(3_100));
+    assert_eq!(next.stripe(EVENT), outcome("processed"));
+    assert_eq!(row(&next), "done 2");
+    assert_eq!(next.text("SELECT group_concat(result, ' ') FROM webhook_attempts"), "lost done");
+    assert_eq!(app.seen().len(), 2);
+}
