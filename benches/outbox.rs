@@ -1,0 +1,149 @@
+//! How fast rows leave the outbox: 8 dispatcher threads to a local sink, and a bare ureq loop beside it.
+//!
+//! `cargo bench --bench outbox [-- ROWS]`. Prints rows per second of both and their ratio.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inboxd::config::{Config, MissingSecrets};
+use inboxd::dispatcher::{Dispatcher, Step, Target};
+use inboxd::outbox::{self, NewOperation};
+use inboxd::outgoing::Client;
+use inboxd::writer::{self, Writer};
+use inboxd::{clock, db};
+
+const THREADS: usize = 8;
+
+fn main() {
+    // cargo passes --bench
+    let rows = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(20_000);
+    let url = sink();
+    let payload = format!(r#"{{"id":"evt_1","data":"{}"}}"#, "x".repeat(500));
+    let mut ratios = Vec::new();
+    for round in 1..=3 {
+        let bare = bare(&url, &payload, rows);
+        let ours = dispatched(&url, &payload, rows);
+        ratios.push(ours * 100 / bare);
+        println!("round {round}: outbox {ours} rows/s, bare ureq {bare} requests/s, {} %", ours * 100 / bare);
+    }
+    ratios.sort_unstable();
+    println!("median ratio: {} % of a bare ureq loop, {THREADS} threads each", ratios[1]);
+}
+
+fn per_second(count: usize, time: Duration) -> u128 {
+    u128::try_from(count).unwrap() * 1_000_000 / time.as_micros().max(1)
+}
+
+/// The same number of requests by the same client, without a database.
+fn bare(url: &str, payload: &str, rows: usize) -> u128 {
+    let client = Client::new(url, &[], None).unwrap();
+    let next = AtomicUsize::new(0);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while next.fetch_add(1, Ordering::Relaxed) < rows {
+                    let answer = client.post(&[], payload.as_bytes(), Duration::from_secs(15)).unwrap();
+                    assert_eq!(answer.status, 200);
+                }
+            });
+        }
+    });
+    per_second(rows, start.elapsed())
+}
+
+/// Every row claimed, sent and settled.
+fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let settings = writer::Settings::new(path.clone(), Duration::from_secs(2), 0);
+    let (writer, handle) = Writer::new(db::open_writer(&path).unwrap(), settings).unwrap();
+    let running = thread::spawn(move || writer.run());
+    let config = format!("[destination.app]\nurl = \"{url}\"\nsign = \"none\"\nthreads = {THREADS}\n");
+    std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let target = Target::new(config.destinations.into_iter().next().unwrap(), &[]).unwrap();
+    for from in (0..rows).step_by(1_000) {
+        let payload = payload.to_owned();
+        let enqueue = move |tx: &rusqlite::Transaction<'_>| {
+            for n in from..rows.min(from + 1_000) {
+                let object = format!("in_{n}");
+                let operation = NewOperation {
+                    destination: "app",
+                    topic: "invoice.paid",
+                    operation_key: &format!("billing:evt_{n}:forward:app"),
+                    endpoint: "billing",
+                    event_id: "evt_1",
+                    object_id: Some(&object),
+                    payload: payload.as_bytes(),
+                    content_type: "application/json",
+                    headers: None,
+                };
+                outbox::enqueue(tx, &operation, clock::now_ms())?;
+            }
+            Ok(())
+        };
+        handle.run(enqueue).unwrap();
+    }
+    let dispatcher = Dispatcher::new(handle, Arc::new(target));
+    let lease = AtomicUsize::new(0);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let next = || format!("lease-{}", lease.fetch_add(1, Ordering::Relaxed));
+                while dispatcher.step(&next(), clock::now_ms(), 0) == Step::Worked {}
+            });
+        }
+    });
+    let time = start.elapsed();
+    drop(dispatcher);
+    running.join().unwrap().unwrap();
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let sql = "SELECT count(*) FROM outbox WHERE state = 'delivered'";
+    let delivered: usize = conn.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(delivered, rows);
+    per_second(rows, time)
+}
+
+/// Answers 200 to everything, on connections that stay open.
+fn sink() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    url
+}
+
+fn serve(stream: TcpStream) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        let mut length = 0u64;
+        loop {
+            line.clear();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let text = line.trim_end().to_ascii_lowercase();
+            if text.is_empty() {
+                break;
+            }
+            if let Some(value) = text.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink()).ok()?;
+        reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").ok()?;
+    }
+}
