@@ -299,6 +299,7 @@ fn a_mistake_in_a_destination_is_refused() {
         r#"
         sign = "standart" => destination.app.sign & did you mean "standard"?
         sign = "standard" => destination.app.secrets & sign = "standard" needs
+        sign = "standard" ; secrets = ["env:GOOD"] => destination.app.secrets & not base64
         secrets = ["env:UNSET"] => destination.app.secrets & not set
         order = "fifo" => destination.app.order & "object", "none"
         lease = "15s" => destination.app.lease & "15s" & longer than timeout (15s)
@@ -491,7 +492,7 @@ event_id = "json:/id"
 [destination.app]
 url = "http://127.0.0.1:3000/webhooks"
 sign = "standard"
-secrets = ["env:GOOD"]
+secrets = ["env:STANDARD"]
 headers = { Authorization = "env:GOOD" }
 allow_networks = ["10.0.0.0/8", "fd00::/8"]
 [retention]
@@ -501,7 +502,8 @@ key = "31d"
 
 #[test]
 fn what_print_shows_is_a_configuration_that_means_the_same() {
-    let other = [("OTHER", "canary_9876543210_canary")];
+    let other =
+        [("OTHER", "canary_9876543210_canary"), ("STANDARD", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")];
     let first = Folder::with(EVERYTHING).run_with(&["check", "--print"], &other);
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     let table: toml::Table = first.stdout.parse().unwrap();

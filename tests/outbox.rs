@@ -67,6 +67,10 @@ impl Process {
         let limits = writer::Settings::new(path, Duration::from_millis(500), 0);
         let (writer, handle) = Writer::new(conn, limits).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
+        // two writers that start on one file at once make each other wait
+        while handle.health().is_recovering() {
+            thread::sleep(Duration::from_millis(1));
+        }
         let config = support::CONFIG
             .replace("handlers = [\"billing\"]", &format!("forward = [\"app\"]\n{endpoint}"))
             .replace("provider = \"github\"", "provider = \"github\"\nforward = [\"app\"]")

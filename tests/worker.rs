@@ -87,8 +87,9 @@ impl Process {
         let limits = writer::Settings::new(path, Duration::from_millis(200), 0);
         let (writer, handle) = Writer::new(conn, limits).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
+        // two writers that start on one file at once make each other wait
         while handle.health().is_recovering() {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         let config =
             support::CONFIG.replace("handlers = [\"billing\"]", "handlers = [\"billing\"]\nmode = \"async\"");

@@ -155,7 +155,7 @@ mod tests {
             let granted = (0..10).take_while(|_| circuit.permit(1_000) == Permit::Go).count();
             at_once.push(granted);
             for _ in 0..granted {
-                let _ = circuit.tell(Sign::Up, 1_000, 0);
+                assert_eq!(circuit.tell(Sign::Up, 1_000, 0), None);
             }
         }
         assert_eq!(at_once, [1, 2, 4, 4]);
