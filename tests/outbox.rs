@@ -396,6 +396,33 @@ fn a_result_that_comes_after_its_lease_was_lost_is_discarded_and_counted() {
 }
 
 #[test]
+fn a_late_yes_does_not_settle_a_row_that_another_took_and_gave_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (release, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let app = App::start(move |seen, stream| {
+        if seen.number == 0 {
+            wait.lock().unwrap().recv().unwrap();
+        }
+        respond(stream, if seen.number == 0 { 200 } else { 500 }, "", "");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| process.step());
+        while app.seen().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(step(process.dispatcher(), NOW_MS + 121_000), Step::Worked);
+        release.send(()).unwrap();
+        slow.join().unwrap();
+    });
+    assert_eq!(text(&dir, ROW), "pending 2");
+    assert_eq!(text(&dir, HISTORY), "1lost 2failed");
+    assert_eq!(count(&dir, "SELECT stale_results FROM destinations"), 1);
+}
+
+#[test]
 fn an_answer_that_never_ends_or_is_huge_is_cut_and_its_status_counts() {
     let dir = tempfile::tempdir().unwrap();
     let written = Arc::new(AtomicUsize::new(0));
@@ -453,7 +480,7 @@ fn a_redirect_is_a_failure_and_is_not_followed() {
         let metadata = "Location: http://169.254.169.254/latest/meta-data/\r\n";
         respond(
             stream,
-            if seen.number == 0 { 307 } else { 302 },
+            if seen.number == 0 { 303 } else { 302 },
             if seen.number == 0 { &location } else { metadata },
             "",
         );

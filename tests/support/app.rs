@@ -97,7 +97,8 @@ fn read(stream: TcpStream, all: &Mutex<Vec<Seen>>) -> Option<(Seen, TcpStream)> 
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let length = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length = length.map_or(0, |(_, value)| value.parse().unwrap());
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let mut all = all.lock().unwrap();
