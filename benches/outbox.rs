@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::dispatcher::{Dispatcher, Step, Target};
+use inboxd::dispatcher::{Dispatcher, Step, Target, Tick};
 use inboxd::outbox::{self, NewOperation};
 use inboxd::outgoing::Client;
 use inboxd::writer::{self, Writer};
@@ -97,9 +97,12 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let next = || format!("lease-{}", lease.fetch_add(1, Ordering::Relaxed));
+                let tick = || {
+                    let lease_id = format!("lease-{}", lease.fetch_add(1, Ordering::Relaxed));
+                    Some(Tick { lease_id, now_ms: clock::now_ms(), random: 0 })
+                };
                 loop {
-                    match dispatcher.step(&next(), clock::now_ms(), 0) {
+                    match dispatcher.steps(tick) {
                         Step::Worked => {}
                         // nothing due for long: all is sent
                         Step::Idle(time) if time >= Duration::from_secs(1) => break,

@@ -34,6 +34,17 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// Of an answer's body, this much is kept.
 const EXCERPT_BYTES_MAX: usize = 1024;
 
+/// What one step is taken with.
+#[derive(Debug, Clone)]
+pub struct Tick {
+    /// Unique for this step.
+    pub lease_id: String,
+    /// The time, in milliseconds since the epoch.
+    pub now_ms: i64,
+    /// Spreads the waits; see [`retry::backoff`].
+    pub random: u64,
+}
+
 /// What a step did, and when to take the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -104,23 +115,38 @@ impl Dispatcher {
 
     /// Claims one row that is due and sends it. `random` spreads the waits; see [`retry::backoff`].
     pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
+        let mut once = Some(Tick { lease_id: lease_id.to_owned(), now_ms, random });
+        self.steps(|| once.take())
+    }
+
+    /// Takes steps for as long as `tick` says with what and something is due. A row's settlement and the claim
+    /// of the next are one transaction: half the waits for the disk.
+    pub fn steps(&self, mut tick: impl FnMut() -> Option<Tick>) -> Step {
         let unsettled = std::mem::take(&mut *lock(&self.unsettled));
         for settlement in unsettled {
-            self.settle(settlement);
+            drop(self.write(Some(settlement), None));
         }
-        if let Permit::Wait(time) = lock(&self.circuit).permit(now_ms) {
+        let Some(first) = tick() else { return Step::Worked };
+        if let Permit::Wait(time) = lock(&self.circuit).permit(first.now_ms) {
             return Step::Idle(time.min(WAIT_MAX));
         }
-        let found = self.claim(lease_id, now_ms);
-        if let Ok(Found::Work(claimed)) = found {
-            self.work(*claimed, now_ms, random);
-            return Step::Worked;
+        let mut now = first.clone();
+        let mut found = self.write(None, Some(first));
+        while let Ok(Found::Work(claimed)) = found {
+            let settlement = self.work(*claimed, &now);
+            let next = tick().filter(|next| lock(&self.circuit).permit(next.now_ms) == Permit::Go);
+            let Some(next) = next else {
+                drop(self.write(Some(settlement), None));
+                return Step::Worked;
+            };
+            now = next.clone();
+            found = self.write(Some(settlement), Some(next));
         }
-        lock(&self.circuit).tell(Sign::Silent, now_ms, random);
+        lock(&self.circuit).tell(Sign::Silent, now.now_ms, now.random);
         match found {
             Ok(Found::Work(_) | Found::PassedOver) => Step::Worked,
             Ok(Found::Nothing { next_due_ms }) => {
-                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now_ms)).max(0);
+                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now.now_ms)).max(0);
                 Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
             }
             Err(error) => {
@@ -130,57 +156,47 @@ impl Dispatcher {
         }
     }
 
-    fn claim(&self, lease_id: &str, now_ms: i64) -> Result<Found, WriteError> {
-        let config = self.config();
-        let (name, lease_id) = (config.name.clone(), lease_id.to_owned());
-        let in_order = config.order == Order::Object;
-        let (lease_ms, pass_over_ms) = (as_ms(config.lease), as_ms(config.backoff_cap));
-        // no wait of ours is longer than this: a due time beyond it is the work of a clock that was set back
-        let horizon_ms = now_ms + lease_ms.max(pass_over_ms);
-        self.writer.run(move |tx| {
-            if outbox::is_paused(tx, &name)? {
-                return Ok(Found::Nothing { next_due_ms: None });
+    /// Writes what became of one attempt, and claims the next row where a tick is given. Where the store takes
+    /// nothing, the next step writes it.
+    fn write(&self, settlement: Option<Arc<Settlement>>, tick: Option<Tick>) -> Result<Found, WriteError> {
+        let (job, look) = (settlement.clone(), tick.map(|tick| Look::new(self.config(), tick)));
+        let written = self.writer.run(move |tx| {
+            let is_ours = job.as_ref().map(|job| settle(tx, job)).transpose()?;
+            let found = look.as_ref().map(|look| look.claim(tx)).transpose()?;
+            Ok((is_ours, found.unwrap_or(Found::PassedOver)))
+        });
+        match (written, settlement) {
+            (Ok((Some(true), found)), Some(settlement)) => {
+                settlement.log();
+                Ok(found)
             }
-            let terms = ClaimTerms {
-                destination: &name,
-                in_order,
-                lease_id: &lease_id,
-                lease_ms,
-                pass_over_ms,
-                now_ms,
-            };
-            match queue::claim_next(tx, &terms)? {
-                Claim::Work(claimed) => Ok(Found::Work(claimed)),
-                Claim::PassedOver => Ok(Found::PassedOver),
-                Claim::Nothing => {
-                    let mut next_due_ms = queue::next_due_ms(tx, &name)?;
-                    if next_due_ms.is_some_and(|due| due > horizon_ms) {
-                        queue::clamp_due(tx, &name, horizon_ms)?;
-                        next_due_ms = Some(horizon_ms);
-                    }
-                    Ok(Found::Nothing { next_due_ms })
+            (Ok((_, found)), Some(settlement)) => {
+                let Claimed { id, attempt, .. } = settlement.claimed;
+                log::warn!(
+                    "the lease on outbox row {id} was lost; the result of attempt {attempt} was discarded"
+                );
+                Ok(found)
+            }
+            (Ok((_, found)), None) => Ok(found),
+            (Err(error), settlement) => {
+                if let Some(settlement) = settlement {
+                    log::debug!("outbox row {} could not be settled yet: {error}", settlement.claimed.id);
+                    lock(&self.unsettled).push(settlement);
                 }
+                Err(error)
             }
-        })
+        }
     }
 
-    fn work(&self, claimed: Claimed, now_ms: i64, random: u64) {
+    /// Sends a claimed row, with no transaction open.
+    fn work(&self, claimed: Claimed, tick: &Tick) -> Arc<Settlement> {
+        let Tick { now_ms, random, .. } = *tick;
         if let Some(reason) = self.key_has_expired(&claimed, now_ms) {
             lock(&self.circuit).tell(Sign::Silent, now_ms, random);
-            let verdict = Verdict::Dead {
-                kind: Kind::OutcomeUnknown,
-                reason: reason.clone(),
-                pauses: false,
-                may_have_had_effect: true,
-            };
-            let ending = Ending { error: Some(reason), ..Ending::default() };
-            return self.settle(Arc::new(Settlement {
-                claimed,
-                ending,
-                verdict,
-                circuit: None,
-                settled_at_ms: now_ms,
-            }));
+            let ending = Ending { error: Some(reason.clone()), ..Ending::default() };
+            let kind = Kind::OutcomeUnknown;
+            let verdict = Verdict::Dead { kind, reason, pauses: false, may_have_had_effect: true };
+            return Arc::new(Settlement { claimed, ending, verdict, circuit: None, settled_at_ms: now_ms });
         }
         let start = Instant::now();
         let parcel = Parcel {
@@ -197,8 +213,7 @@ impl Dispatcher {
         let settled_at_ms = now_ms + as_ms(start.elapsed());
         let (sign, verdict) = self.judge(&claimed, &answer, settled_at_ms, random);
         let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
-        let ending = ending(&answer);
-        self.settle(Arc::new(Settlement { claimed, ending, verdict, circuit, settled_at_ms }));
+        Arc::new(Settlement { claimed, ending: ending(&answer), verdict, circuit, settled_at_ms })
     }
 
     /// After the destination has forgotten the key, asking again could have the effect a second time.
@@ -258,20 +273,53 @@ impl Dispatcher {
         }
         (sign, Verdict::Retry { at_ms: at_ms.saturating_add(wait_ms), may_have_had_effect })
     }
+}
 
-    /// Writes what became of the attempt; where the store takes nothing, the next step tries again.
-    fn settle(&self, settlement: Arc<Settlement>) {
-        let job = Arc::clone(&settlement);
-        match self.writer.run(move |tx| settle(tx, &job)) {
-            Ok(true) => settlement.log(),
-            Ok(false) => log::warn!(
-                "the lease on outbox row {} was lost; the result of attempt {} was discarded",
-                settlement.claimed.id,
-                settlement.claimed.attempt
-            ),
-            Err(error) => {
-                log::debug!("outbox row {} could not be settled yet: {error}", settlement.claimed.id);
-                lock(&self.unsettled).push(settlement);
+/// What a look for work needs, apart from the dispatcher.
+struct Look {
+    name: String,
+    in_order: bool,
+    lease_ms: i64,
+    pass_over_ms: i64,
+    tick: Tick,
+}
+
+impl Look {
+    fn new(config: &Destination, tick: Tick) -> Self {
+        Self {
+            name: config.name.clone(),
+            in_order: config.order == Order::Object,
+            lease_ms: as_ms(config.lease),
+            pass_over_ms: as_ms(config.backoff_cap),
+            tick,
+        }
+    }
+
+    fn claim(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
+        let (name, now_ms) = (&self.name, self.tick.now_ms);
+        if outbox::is_paused(tx, name)? {
+            return Ok(Found::Nothing { next_due_ms: None });
+        }
+        let terms = ClaimTerms {
+            destination: name,
+            in_order: self.in_order,
+            lease_id: &self.tick.lease_id,
+            lease_ms: self.lease_ms,
+            pass_over_ms: self.pass_over_ms,
+            now_ms,
+        };
+        match queue::claim_next(tx, &terms)? {
+            Claim::Work(claimed) => Ok(Found::Work(claimed)),
+            Claim::PassedOver => Ok(Found::PassedOver),
+            Claim::Nothing => {
+                // no wait of ours is longer: a due time beyond it is the work of a clock that was set back
+                let horizon_ms = now_ms + self.lease_ms.max(self.pass_over_ms);
+                let mut next_due_ms = queue::next_due_ms(tx, name)?;
+                if next_due_ms.is_some_and(|due| due > horizon_ms) {
+                    queue::clamp_due(tx, name, horizon_ms)?;
+                    next_due_ms = Some(horizon_ms);
+                }
+                Ok(Found::Nothing { next_due_ms })
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::alerts::{self, Alerts, Seen};
 use crate::clock;
 use crate::config::{Alert, Retention};
 use crate::db;
-use crate::dispatcher::{self, Dispatcher};
+use crate::dispatcher::{self, Dispatcher, Tick};
 use crate::retention::Purge;
 use crate::worker::{Step, Wake, Worker};
 use crate::writer::{WriteError, WriterHandle};
@@ -162,37 +162,39 @@ fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, st
 }
 
 fn work(worker: &Worker, wake: &Wake, outbox_wake: &Wake, stop: &Stop) {
-    steps(wake, stop, |lease_id, now_ms, random| match worker.step(lease_id, now_ms, random) {
-        Step::Worked => {
-            // handlers may have queued something to send
-            outbox_wake.ring();
-            None
-        }
-        Step::Idle(time) => Some(time),
-    });
-}
-
-fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
-    steps(wake, stop, |lease_id, now_ms, random| match dispatcher.step(lease_id, now_ms, random) {
-        dispatcher::Step::Worked => None,
-        dispatcher::Step::Idle(time) => Some(time),
-    });
-}
-
-/// Takes steps, one after the other, and waits as long as one says unless something rings before that.
-fn steps(wake: &Wake, stop: &Stop, step: impl Fn(&str, i64, u64) -> Option<Duration>) {
     while !stop.is_set() {
         // counted before looking: what is committed after the look rings once more
         let seen = wake.count();
-        let now_ms = clock::now_ms();
-        let random = getrandom::u64().unwrap_or(u64::MAX);
-        let lease_id = format!("{now_ms:012x}{random:016x}");
-        if let Some(time) = step(&lease_id, now_ms, random)
+        let (lease_id, now_ms, random) = terms();
+        match worker.step(&lease_id, now_ms, random) {
+            // handlers may have queued something to send
+            Step::Worked => outbox_wake.ring(),
+            Step::Idle(time) if !stop.is_set() => wake.wait(seen, time),
+            Step::Idle(_) => {}
+        }
+    }
+}
+
+fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
+    while !stop.is_set() {
+        let seen = wake.count();
+        let step = dispatcher.steps(|| {
+            let (lease_id, now_ms, random) = terms();
+            (!stop.is_set()).then_some(Tick { lease_id, now_ms, random })
+        });
+        if let dispatcher::Step::Idle(time) = step
             && !stop.is_set()
         {
             wake.wait(seen, time);
         }
     }
+}
+
+/// A lease's id, the time, and a random number.
+fn terms() -> (String, i64, u64) {
+    let now_ms = clock::now_ms();
+    let random = getrandom::u64().unwrap_or(u64::MAX);
+    (format!("{now_ms:012x}{random:016x}"), now_ms, random)
 }
 
 fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Path, stop: &Stop) {
