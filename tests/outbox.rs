@@ -15,7 +15,7 @@ use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, message_id};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::outbox::queue::{self, Claim, ClaimTerms};
 use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier};
+use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verified, VerifiedEvent, Verifier};
 use inboxd::writer::{self, Writer, WriterHandle};
 use inboxd::{db, outbox};
 use rusqlite::Transaction;
@@ -53,6 +53,13 @@ struct Process {
     endpoints: Vec<Arc<Endpoint>>,
     thread: Option<JoinHandle<rusqlite::Result<()>>>,
     now_ms: AtomicI64,
+}
+
+fn verified(verifier: &Verifier, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> VerifiedEvent {
+    match verifier.verify(delivery, now_ms).unwrap() {
+        Verified::Events(mut events) => events.pop().unwrap(),
+        Verified::Handshake(reply) => panic!("{reply:?}"),
+    }
 }
 
 impl Process {
@@ -147,9 +154,12 @@ impl Process {
         let headers = Headers::from_iter(lines.iter().map(|line| line.split_once(": ").unwrap()));
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.to_vec() };
         let endpoint = Arc::clone(&self.endpoints[endpoint]);
-        let event = endpoint.config.verifier.verify(delivery, now_ms).unwrap();
+        let event = verified(&endpoint.config.verifier, delivery, now_ms);
         let disposition = receive::disposition(&endpoint, &event);
-        self.writer().run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms)).unwrap()
+        self.writer()
+            .run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms))
+            .unwrap()
+            .outcome
     }
 
     /// One step with the longest possible wait.
@@ -600,7 +610,7 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
         let line = support::stripe_signature(&body, NOW_MS / 1000, support::STRIPE_SECRET);
         let headers = Headers::from_iter([line.split_once(": ").unwrap()]);
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-        let event = endpoint.config.verifier.verify(delivery, NOW_MS).unwrap();
+        let event = verified(&endpoint.config.verifier, delivery, NOW_MS);
         let (endpoint, disposition) = (Arc::clone(&endpoint), receive::disposition(&endpoint, &event));
         process.writer().submit(move |tx| receive::store(tx, &endpoint, &event, &disposition, NOW_MS), drop);
     }
@@ -816,7 +826,7 @@ fn days_later_stripes_signature_is_fresh_and_holds() {
     let verifier = &process.endpoints[0].config.verifier;
     let headers = headers(seen);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
-    let event = verifier.verify(delivery.clone(), process.now_ms()).unwrap();
+    let event = verified(verifier, delivery.clone(), process.now_ms());
     assert_eq!(event.event_id(), "evt_1");
     assert!(verifier.verify(delivery, NOW_MS).is_err(), "the time is the time of sending");
 }
@@ -835,7 +845,7 @@ fn githubs_headers_are_kept_and_its_signature_holds() {
     let headers = headers(seen);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
     assert_eq!(
-        process.endpoints[1].config.verifier.verify(delivery, NOW_MS).unwrap().event_type(),
+        verified(&process.endpoints[1].config.verifier, delivery, NOW_MS).event_type(),
         Some("issues.opened")
     );
     let names = seen.headers.iter().map(|(name, _)| name).filter(|name| *name == "x-github-event").count();
