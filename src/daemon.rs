@@ -18,12 +18,17 @@ use signal_hook::iterator::Signals;
 
 use crate::config::{self, Address, Config};
 use crate::db::{self, DataDirLock, OpenError};
+use crate::failpoint;
 use crate::front;
 use crate::handlers;
 use crate::http::App;
 use crate::inbox;
 use crate::receive::Endpoint;
 use crate::writer::{self, Writer};
+
+mod systemd;
+
+use systemd::Probe;
 
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
@@ -55,6 +60,8 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The socket that the service manager was to pass.
+    NoSocket(String),
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -67,6 +74,9 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: {source}; is another inboxd running? Choose another address under [listen]"
             ),
+            Self::NoSocket(reason) => {
+                write!(f, "listen.webhooks is \"systemd\": {reason}; or write host:port or unix:PATH")
+            }
             Self::Other(reason) => f.write_str(reason),
         }
     }
@@ -77,7 +87,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Storage(error) => Some(error),
             Self::Listen { source, .. } => Some(source),
-            Self::Other(_) => None,
+            Self::NoSocket(_) | Self::Other(_) => None,
         }
     }
 }
@@ -117,7 +127,13 @@ pub struct Daemon {
     admin: Option<Address>,
     events_stored: i64,
     socket: PathBuf,
+    watchdog: Option<Watchdog>,
     _lock: DataDirLock,
+}
+
+/// The thread that feeds the service manager's watchdog; dropping the sender ends it.
+struct Watchdog {
+    _stop: Sender<()>,
 }
 
 impl fmt::Debug for Daemon {
@@ -155,8 +171,11 @@ impl Daemon {
         spawn("writer", move || tell(&ended, Event::WriterEnded(writer.run())))?;
 
         let endpoints = config.endpoints.into_iter().map(with_handlers).collect::<Result<_, _>>()?;
-        let app = Arc::new(App::new(endpoints, config.public_url.clone(), handle));
-        let socket = socket_path(&config.data_dir)?;
+        let probe_path = systemd::new_probe_path()
+            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
+        let app = App::new(endpoints, config.public_url.clone(), handle).with_probe(probe_path.clone());
+        let app = Arc::new(app);
+        let socket = socket_path(config.runtime_dir.as_deref(), &config.data_dir)?;
         let server = tiny_http::Server::http_unix(&socket)
             .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))?;
         let server = Arc::new(server);
@@ -176,6 +195,7 @@ impl Daemon {
             admin,
             events_stored,
             socket,
+            watchdog: None,
             _lock: lock,
         };
         for (name, listener) in listeners {
@@ -183,6 +203,9 @@ impl Daemon {
                 daemon.open_front(name, listener, &config.listen, &config.limits, descriptors, &sender)?;
             }
         }
+        systemd::tell_ready();
+        daemon.watchdog =
+            watch(Probe { address: daemon.webhooks.clone(), path: probe_path, database: config.database })?;
         Ok(daemon)
     }
 
@@ -206,6 +229,8 @@ impl Daemon {
     pub fn wait(mut self) -> Ended {
         match self.events.recv() {
             Ok(Event::Signal) | Err(_) => {
+                self.watchdog = None;
+                systemd::tell_stopping();
                 log::info!("stopping: finishing what is in flight");
                 self.close_fronts(DRAIN_TIME_MAX);
                 self.stop_writer()
@@ -310,15 +335,20 @@ impl Daemon {
 /// file and cut, they cannot hide what is appended behind them. Not ready before that.
 fn recover(conn: &rusqlite::Connection, database: &Path) -> Result<(), StartError> {
     let mut told_at: Option<Instant> = None;
+    failpoint::reach("recovery_before");
     loop {
         match db::checkpoint(conn, "TRUNCATE") {
-            Ok(done) if !done.busy => return Ok(()),
+            Ok(done) if !done.busy => {
+                failpoint::reach("recovery_after");
+                return Ok(());
+            }
             Ok(_) => {}
             Err(error) if db::is_busy_error(&error) => {}
             Err(source) => return Err(OpenError::Sql { path: database.to_path_buf(), source }.into()),
         }
         if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
             told_at = Some(Instant::now());
+            systemd::tell_waiting("waiting for another process to let go of the database");
             log::warn!(
                 "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
                 database.display()
@@ -342,6 +372,7 @@ fn bind(address: &Address) -> Result<(front::Listener, Address), StartError> {
             let listener = UnixListener::bind(path).map_err(failed)?;
             Ok((front::Listener::Unix(listener), address.clone()))
         }
+        Address::Systemd => systemd::passed_listener().map_err(StartError::NoSocket),
     }
 }
 
@@ -354,8 +385,8 @@ fn remove_stale_socket(path: &Path) {
 }
 
 /// The socket between front and tiny_http, in a directory that nobody else can enter.
-fn socket_path(data_dir: &Path) -> Result<PathBuf, StartError> {
-    let mut dir = data_dir.join("run");
+fn socket_path(runtime_dir: Option<&Path>, data_dir: &Path) -> Result<PathBuf, StartError> {
+    let mut dir = runtime_dir.map_or_else(|| data_dir.join("run"), Path::to_owned);
     if dir.as_os_str().len() > SOCKET_DIR_BYTES_MAX {
         dir = std::env::temp_dir().join(format!("inboxd-{}", std::process::id()));
     }
@@ -400,6 +431,16 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
         }
     })?;
     Ok(())
+}
+
+/// Feeds the service manager's watchdog, where there is one.
+fn watch(probe: Probe) -> Result<Option<Watchdog>, StartError> {
+    let Some(every) = systemd::watchdog_interval() else {
+        return Ok(None);
+    };
+    let (stop, stopped) = mpsc::channel();
+    spawn("watchdog", move || probe.feed_watchdog(every, &stopped))?;
+    Ok(Some(Watchdog { _stop: stop }))
 }
 
 fn spawn<T: Send + 'static>(

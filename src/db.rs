@@ -4,6 +4,7 @@
 //! read-only, short, and interrupted when they take too long. This module knows the file and its
 //! settings; what the tables mean is told in the module of each table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -14,13 +15,12 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-/// The version of `schema.sql`, kept in `user_version`.
-pub const SCHEMA_VERSION: i64 = 1;
+mod migrations;
+
+pub use migrations::{Migration, SCHEMA, Schema};
 
 /// "inbx", kept in `application_id`.
 const APPLICATION_ID: i64 = 0x696e_6278;
-
-const SCHEMA: &str = include_str!("../schema.sql");
 
 /// How long a statement waits for another process's write lock.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,6 +46,17 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong and what to do.
         reason: String,
+    },
+    /// The upgrade of an older file failed; the file is as it was.
+    Upgrade {
+        /// The database file.
+        path: PathBuf,
+        /// Its schema version.
+        from: i64,
+        /// The version of this program.
+        to: i64,
+        /// What SQLite said.
+        source: rusqlite::Error,
     },
     /// A file could not be created or read.
     Io {
@@ -77,6 +88,12 @@ impl fmt::Display for OpenError {
                 path.display()
             ),
             Self::Refused { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Self::Upgrade { path, from, to, source } => write!(
+                f,
+                "{}: the upgrade from schema version {from} to {to} failed ({source}); nothing was changed: \
+                 remove the cause and start again, or start the older inboxd",
+                path.display()
+            ),
             Self::Io { action, source } => write!(f, "cannot {action}: {source}"),
             Self::Sql { path, source } => write!(f, "{}: {source}", path.display()),
         }
@@ -87,7 +104,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::Sql { source, .. } => Some(source),
+            Self::Sql { source, .. } | Self::Upgrade { source, .. } => Some(source),
             Self::Locked(_) | Self::Damaged { .. } | Self::Refused { .. } => None,
         }
     }
@@ -131,24 +148,35 @@ pub fn create_private_dir(path: &Path) -> Result<(), OpenError> {
         .map_err(|source| OpenError::Io { action: format!("create {}", path.display()), source })
 }
 
-/// Opens the writer's connection, creating the file (0600) and its schema where there is none.
+/// Opens the writer's connection, creating the file (0600) and its schema where there is none, and
+/// upgrading an older file (a copy of it is made first, see [`Schema`]).
 ///
 /// # Errors
 /// See [`OpenError`]; a file that is refused is not changed.
 pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
+    open_writer_as(path, &SCHEMA)
+}
+
+/// [`open_writer`] with another schema than this version's: for tests of the way from one to the next.
+///
+/// # Errors
+/// As [`open_writer`].
+pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     create_private_file(path)?;
     let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
     if is_empty(&conn).map_err(|source| damaged(path, source))? {
-        create(&mut conn).map_err(sql)?;
-    } else {
-        refuse_foreign(&conn, path)?;
+        create(&mut conn, schema).map_err(sql)?;
     }
+    let version = version_of(&conn, path, schema)?;
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
-    compare_schema(&conn, path)?;
+    if let Some(way) = schema.way_from(version) {
+        migrations::upgrade(&conn, path, schema, version, way)?;
+    }
+    compare_schema(&conn, path, schema)?;
     Ok(conn)
 }
 
@@ -169,7 +197,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     conn.busy_timeout(BUSY_TIMEOUT).map_err(sql)?;
     harden(&conn).map_err(sql)?;
     conn.pragma_update(None, "query_only", true).map_err(sql)?;
-    refuse_foreign(&conn, path)?;
+    version_of(&conn, path, &SCHEMA)?;
     let end = Instant::now() + read_time_max;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     Ok(conn)
@@ -254,31 +282,33 @@ fn is_empty(conn: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// `auto_vacuum` comes first: after WAL or `application_id` it silently stays 0.
-fn create(conn: &mut Connection) -> rusqlite::Result<()> {
+fn create(conn: &mut Connection, schema: &Schema) -> rusqlite::Result<()> {
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let _mode: String = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     let tx = begin_immediate(conn)?;
     if is_empty(&tx)? {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-        tx.execute_batch(SCHEMA)?;
-        tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        tx.execute_batch(schema.sql)?;
+        tx.pragma_update(None, "user_version", schema.version)?;
     }
     tx.commit()
 }
 
-fn refuse_foreign(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+/// The schema version of a file of ours that this program can open, perhaps after an upgrade.
+fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, OpenError> {
     let number = |pragma: &str| {
         conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
             .map_err(|source| damaged(path, source))
     };
+    let known = schema.version;
     let reason = if number("application_id")? != APPLICATION_ID {
         "this SQLite file was not made by inboxd; choose another data_dir".to_owned()
     } else {
         match number("user_version")? {
-            SCHEMA_VERSION => return Ok(()),
-            newer if newer > SCHEMA_VERSION => format!(
-                "the file has schema version {newer}, this inboxd knows up to {SCHEMA_VERSION}; \
-                 start the newer inboxd again, or restore a copy made by this version"
+            version if version == known || schema.way_from(version).is_some() => return Ok(version),
+            newer if newer > known => format!(
+                "the file has schema version {newer}, this inboxd knows up to {known}; start the newer inboxd again, \
+                 or restore a copy made by this version (backups/pre-migration-v{known}-*.db in the data directory)"
             ),
             other => {
                 format!("the file has the unknown schema version {other}; restore a copy of it")
@@ -344,22 +374,14 @@ fn damaged(path: &Path, source: rusqlite::Error) -> OpenError {
 }
 
 /// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
-fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Comments and layout do not count: what `ALTER TABLE` writes is laid out in its own way.
+fn compare_schema(conn: &Connection, path: &Path, schema: &Schema) -> Result<(), OpenError> {
     let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
     let wanted = Connection::open_in_memory().map_err(sql)?;
-    wanted.execute_batch(SCHEMA).map_err(sql)?;
-    let mut objects =
-        wanted.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").map_err(sql)?;
-    let mut rows = objects.query([]).map_err(sql)?;
-    while let Some(row) = rows.next().map_err(sql)? {
-        let (kind, name, text): (String, String, String) =
-            (row.get(0).map_err(sql)?, row.get(1).map_err(sql)?, row.get(2).map_err(sql)?);
-        let found = conn.query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
-            (&kind, &name, &text),
-            |row| row.get::<_, i64>(0),
-        );
-        if found.map_err(sql)? == 0 {
+    wanted.execute_batch(schema.sql).map_err(sql)?;
+    let found = definitions(conn).map_err(sql)?;
+    for ((kind, name), wanted) in definitions(&wanted).map_err(sql)? {
+        if found.get(&(kind.clone(), name.clone())) != Some(&wanted) {
             return Err(OpenError::Refused {
                 path: path.to_path_buf(),
                 reason: format!(
@@ -370,4 +392,17 @@ fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// What each table, index and trigger is defined as, by kind and name.
+fn definitions(conn: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
+    conn.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?
+        .query_map([], |row| Ok(((row.get(0)?, row.get(1)?), essence(&row.get::<_, String>(2)?))))?
+        .collect()
+}
+
+/// A definition without comments, white space and the quotes that renaming puts around a name.
+fn essence(sql: &str) -> String {
+    let uncommented = sql.lines().filter_map(|line| line.split("--").next());
+    uncommented.flat_map(str::chars).filter(|c| !c.is_whitespace() && *c != '"').collect()
 }

@@ -28,6 +28,7 @@ pub struct App {
     public_url: Option<String>,
     writer: WriterHandle,
     is_draining: AtomicBool,
+    probe_path: Option<String>,
 }
 
 /// Everything the daemon answers with.
@@ -54,7 +55,14 @@ impl App {
             public_url,
             writer,
             is_draining: AtomicBool::new(false),
+            probe_path: None,
         }
+    }
+
+    /// Answers GET on `path`, which nobody else can know, once the writer has come round.
+    #[must_use]
+    pub fn with_probe(self, path: String) -> Self {
+        Self { probe_path: Some(path), ..self }
     }
 
     /// From now on `/readyz` says no; deliveries in flight are still answered.
@@ -89,6 +97,9 @@ impl App {
                 let is_ready =
                     self.writer.health().obstacle().is_none() && !self.is_draining.load(Ordering::Acquire);
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
+            }
+            path if self.probe_path.as_deref() == Some(path) => {
+                self.writer.probe(move || answer(request, &Answer::Alive));
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
                 None => answer(request, &Answer::NotFound),

@@ -16,3 +16,4 @@ pub mod outbox;
 pub mod reviews;
 pub mod db;
 pub mod clock;
+mod failpoint;

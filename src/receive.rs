@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::Transaction;
 
 use crate::config::{self, OnRedelivery, OnScopeMismatch};
+use crate::failpoint;
 use crate::handlers::{Event, Handled, Handler, HandlerError};
 use crate::inbox::{self, Known, State};
 use crate::reviews::{self, Kind};
@@ -147,10 +148,13 @@ impl Stored<'_> {
             Disposition::Quarantine(_) => State::Quarantined,
         };
         let name = &self.endpoint.config.name;
+        failpoint::reach("inbox_insert_before");
         let Some(row) = inbox::insert(self.tx, name, key, self.event, expected, self.now_ms)? else {
             return Ok(None);
         };
+        failpoint::reach("inbox_insert_after");
         let worked = self.work()?;
+        failpoint::reach("handler_after");
         if worked != Worked::Done || expected != State::Done {
             self.mark(row, key, &worked)?;
         }

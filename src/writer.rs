@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, Transaction};
 
 use crate::db;
+use crate::failpoint;
 
 /// Jobs committed together at most.
 const BATCH_JOBS_MAX: usize = 64;
@@ -183,6 +184,14 @@ impl WriterHandle {
             Err(TrySendError::Full(queued)) => refuse(queued.job, "too many events wait for the store"),
             Err(TrySendError::Disconnected(queued)) => refuse(queued.job, "shutting down"),
         }
+    }
+
+    /// Has the writer do nothing, in a transaction, even while it accepts no events: `came_round` is
+    /// called when it has. Not called at all where the queue is full or the writer is gone.
+    pub fn probe(&self, came_round: impl FnOnce() + Send + 'static) {
+        let settle = Some(move |_: Result<(), WriteError>| came_round());
+        let job = Box::new(TypedJob { work: |_: &Transaction<'_>| Ok(()), settle, value: None });
+        drop(self.queue.try_send(Queued { job, start_by: Instant::now() + START_WAIT_MAX }));
     }
 
     /// Queues a job and waits for its result. For threads that serve no request.
@@ -422,10 +431,12 @@ impl Writer {
                 }
             }
         }
+        failpoint::reach("commit_before");
         self.guard.may_commit.store(true, Ordering::Release);
         let committed = tx.commit();
         self.guard.may_commit.store(false, Ordering::Release);
         committed.map_err(lost(Stage::Commit))?;
+        failpoint::reach("commit_after");
         self.health.commits.fetch_add(1, Ordering::Relaxed);
         self.health.jobs.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         Ok(verdicts)
@@ -489,6 +500,7 @@ impl Writer {
         if frames < PASSIVE_CHECKPOINT_FRAMES {
             return Ok(());
         }
+        failpoint::reach("checkpoint_before");
         let now = Instant::now();
         let is_long = wal_bytes(&self.settings.database) >= TRUNCATE_CHECKPOINT_BYTES;
         let done = if is_long && now >= self.truncate_after {
@@ -504,6 +516,7 @@ impl Writer {
         } else {
             ignore_busy(db::checkpoint(&self.conn, "PASSIVE"))?
         };
+        failpoint::reach("checkpoint_after");
         if done.log_frames == done.moved_frames {
             self.guard.wal_frames.store(0, Ordering::Relaxed);
         } else {

@@ -96,7 +96,10 @@ fn target(args: &SendArgs, preset: &Preset, context: &Context) -> Result<Target,
         )));
     }
     let Address::Tcp(address) = config.listen.webhooks else {
-        return Err(usage("the daemon listens on a Unix socket; name the proxy's URL with --to".to_owned()));
+        return Err(usage(
+            "the daemon listens on a Unix socket or on one that systemd holds; name the URL with --to"
+                .to_owned(),
+        ));
     };
     let secret =
         endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret".to_owned()))?;

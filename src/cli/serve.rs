@@ -38,7 +38,8 @@ fn refused(error: StartError) -> Failure {
         StartError::Storage(OpenError::Locked(_)) => Exit::Busy,
         StartError::Storage(OpenError::Refused { .. }) => Exit::Refused,
         StartError::Storage(OpenError::Damaged { .. }) => Exit::Unverified,
-        StartError::Storage(OpenError::Sql { .. }) => Exit::Temporary,
+        StartError::Storage(OpenError::Sql { .. } | OpenError::Upgrade { .. }) => Exit::Temporary,
+        StartError::NoSocket(_) => Exit::Config,
         StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Exit::Busy,
         StartError::Storage(OpenError::Io { .. }) | StartError::Listen { .. } | StartError::Other(_) => {
             Exit::Failed
@@ -97,6 +98,6 @@ impl About {
 fn url(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Unix(_) | Address::Systemd => address.to_string(),
     }
 }

@@ -18,6 +18,8 @@ use rusqlite::Connection;
 use sha2::Sha256;
 use tempfile::TempDir;
 
+pub mod truth;
+
 pub const STRIPE_SECRET: &str = "whsec_a_secret_of_the_tests";
 pub const GITHUB_SECRET: &str = "a secret of the github tests";
 
@@ -55,11 +57,21 @@ impl Daemon {
     }
 
     pub fn with_config(config: &str) -> Self {
+        Self::in_dir(Arc::new(Self::folder(config)))
+    }
+
+    /// A folder with a configuration and its secrets.
+    pub fn folder(config: &str) -> TempDir {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("inboxd.toml"), config).unwrap();
-        write_secret(dir.path(), "stripe.secret", STRIPE_SECRET);
-        write_secret(dir.path(), "github.secret", GITHUB_SECRET);
-        Self::in_dir(Arc::new(dir))
+        Self::furnish(dir.path(), config);
+        dir
+    }
+
+    /// Puts a configuration and its secrets into a folder.
+    pub fn furnish(dir: &Path, config: &str) {
+        fs::write(dir.join("inboxd.toml"), config).unwrap();
+        write_secret(dir, "stripe.secret", STRIPE_SECRET);
+        write_secret(dir, "github.secret", GITHUB_SECRET);
     }
 
     /// Starts (again) on what the folder holds, and waits until it is ready.
@@ -122,6 +134,12 @@ impl Daemon {
     pub fn stop(mut self) -> Option<i32> {
         terminate(self.child.id());
         self.child.wait().unwrap().code()
+    }
+
+    /// Waits until the process ends by itself; the signal that ended it.
+    pub fn exit_signal(&mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        self.child.wait().unwrap().signal()
     }
 
     /// Waits until the process ends by itself.
@@ -217,14 +235,35 @@ pub fn open(path: &Path) -> Connection {
 /// One keep-alive connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
+    is_closing: bool,
 }
 
 impl Client {
     pub fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: &str) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Self { stream: BufReader::new(stream), is_closing: false })
+    }
+
+    /// Whether the latest answer said that no other follows.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// The answer, or `None` when the daemon went away.
+    pub fn try_post(
+        &mut self,
+        path: &str,
+        headers: &[&str],
+        body: impl AsRef<[u8]>,
+    ) -> Option<(u16, String)> {
+        self.try_send("POST", path, headers, body.as_ref()).ok()?;
+        self.try_answer()
     }
 
     pub fn post(&mut self, path: &str, headers: &[&str], body: impl AsRef<[u8]>) -> (u16, String) {
@@ -241,6 +280,10 @@ impl Client {
     }
 
     pub fn send(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
+        self.try_send(method, path, headers, body).unwrap();
+    }
+
+    fn try_send(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> std::io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
         for header in headers {
             write!(head, "{header}\r\n").unwrap();
@@ -248,7 +291,7 @@ impl Client {
         write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
-        self.stream.get_mut().write_all(&bytes).unwrap();
+        self.stream.get_mut().write_all(&bytes)
     }
 
     pub fn answer(&mut self) -> (u16, String) {
@@ -272,6 +315,7 @@ impl Client {
             }
         }
         let status = head.split(' ').nth(1)?.parse().ok()?;
+        self.is_closing = head.to_ascii_lowercase().contains("connection: close");
         let length = head
             .lines()
             .filter_map(|line| line.split_once(':'))
