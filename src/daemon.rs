@@ -33,6 +33,9 @@ use systemd::Probe;
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// How long open connections may still send what they are about to, before the idle ones are closed.
+const LAST_CALL_TIME: Duration = Duration::from_millis(500);
+
 /// How often a start that is kept waiting says so.
 const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -256,6 +259,11 @@ impl Daemon {
     fn close_fronts(&mut self, time_max: Duration) {
         self.app.drain();
         let end = Instant::now() + time_max;
+        thread::scope(|scope| {
+            for front in &self.fronts {
+                scope.spawn(|| front.last_call(LAST_CALL_TIME));
+            }
+        });
         for front in &self.fronts {
             front.stop_accepting();
         }

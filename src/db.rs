@@ -25,6 +25,9 @@ const APPLICATION_ID: i64 = 0x696e_6278;
 /// How long a statement waits for another process's write lock.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Pages of the indexes that the writer keeps in memory.
+const CACHE_KIB: i64 = 16 << 10;
+
 /// How much of a start may go into looking for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
 
@@ -336,6 +339,9 @@ fn settle(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     conn.pragma_update(None, "synchronous", "FULL").map_err(sql)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
     conn.pragma_update(None, "journal_size_limit", 16 << 20).map_err(sql)?;
+    // each job's savepoint keeps the pages it changes: in memory, not in a temporary file
+    conn.pragma_update(None, "temp_store", "MEMORY").map_err(sql)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(sql)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(sql)?;
     conn.pragma_update(None, "cell_size_check", true).map_err(sql)?;
     conn.set_prepared_statement_cache_capacity(128);

@@ -2,15 +2,17 @@
 //!
 //! It takes what is queued (no artificial wait), runs each job in a savepoint of its own inside one
 //! `BEGIN IMMEDIATE`, commits once, and only then releases the answers: one fsync serves many
-//! requests, and a lone request waits for nobody. It never answers before COMMIT returned, never goes
+//! requests, and a lone request waits for nobody. A second thread sends the answers of a large batch,
+//! so that the next one runs meanwhile. It never answers before COMMIT returned, never goes
 //! on in a transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, Transaction};
@@ -26,6 +28,9 @@ const QUEUE_JOBS_MAX: usize = 1024;
 
 /// A job that could not start for this long is refused: its sender has given up or soon will.
 const START_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// Answers from which on they are worth waking another thread: the writer goes on with the next batch.
+const HANDED_OVER_MIN: usize = 4;
 
 /// How often an idle writer looks at the disk and the log.
 const IDLE_TICK: Duration = Duration::from_millis(500);
@@ -259,6 +264,22 @@ where
     }
 }
 
+/// A job of which is known what became of it.
+struct Settled {
+    job: Box<dyn Job>,
+    verdict: Result<(), WriteError>,
+}
+
+impl Settled {
+    /// Telling one must not keep the others from being told.
+    fn tell(self) {
+        let Self { job, verdict } = self;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.settle(verdict))) {
+            log::error!("an answer panicked: {}", panic_text(&*panic));
+        }
+    }
+}
+
 struct Queued {
     job: Box<dyn Job>,
     start_by: Instant,
@@ -355,13 +376,34 @@ impl Writer {
     ///
     /// # Errors
     /// The I/O error that ended it.
-    pub fn run(mut self) -> rusqlite::Result<()> {
+    pub fn run(self) -> rusqlite::Result<()> {
+        let (answers, settled) = mpsc::channel::<Vec<Settled>>();
+        thread::scope(move |scope| {
+            thread::Builder::new()
+                .name("answers".to_owned())
+                .spawn_scoped(scope, move || settled.into_iter().flatten().for_each(Settled::tell))
+                .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))?;
+            let end = self.work(&answers);
+            drop(answers); // the other thread ends when it has told everybody
+            end
+        })
+    }
+
+    fn work(mut self, answers: &Sender<Vec<Settled>>) -> rusqlite::Result<()> {
+        let end = self.serve(answers);
+        for queued in self.queue.try_iter() {
+            refuse(queued.job, "the store failed; restarting");
+        }
+        end
+    }
+
+    fn serve(&mut self, answers: &Sender<Vec<Settled>>) -> rusqlite::Result<()> {
         loop {
             self.read_disk();
             match self.queue.recv_timeout(IDLE_TICK) {
                 Ok(first) => {
                     let batch = self.gather(first);
-                    self.process(batch)?;
+                    self.process(batch, answers)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -369,9 +411,11 @@ impl Writer {
             self.checkpoint()?;
         }
         self.guard.may_commit.store(true, Ordering::Release);
-        let end = db::checkpoint(&self.conn, "TRUNCATE")?;
-        if end.busy {
-            log::info!("another process reads the database: the log is left for the next start");
+        let end = tolerate(db::checkpoint(&self.conn, "TRUNCATE"))?;
+        if end.log_frames != end.moved_frames {
+            log::info!(
+                "another process reads the database, or the disk is full: the log is left for the next start"
+            );
         }
         Ok(())
     }
@@ -395,8 +439,12 @@ impl Writer {
         batch
     }
 
-    /// Commits a batch, then answers each job. An error is the storage's: nothing is written after it.
-    fn process(&mut self, mut batch: Vec<Box<dyn Job>>) -> rusqlite::Result<()> {
+    /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
+    fn process(
+        &mut self,
+        mut batch: Vec<Box<dyn Job>>,
+        answers: &Sender<Vec<Settled>>,
+    ) -> rusqlite::Result<()> {
         let mut fatal = None;
         let verdicts = match self.commit_together(&mut batch) {
             Ok(verdicts) => verdicts,
@@ -405,8 +453,11 @@ impl Writer {
         if fatal.is_some() {
             self.health.failed.store(true, Ordering::Release);
         }
-        for (job, verdict) in batch.into_iter().zip(verdicts) {
-            job.settle(verdict);
+        let settled = batch.into_iter().zip(verdicts).map(|(job, verdict)| Settled { job, verdict });
+        if settled.len() < HANDED_OVER_MIN {
+            settled.for_each(Settled::tell);
+        } else if let Err(mpsc::SendError(settled)) = answers.send(settled.collect()) {
+            settled.into_iter().for_each(Settled::tell);
         }
         fatal.map_or(Ok(()), Err)
     }
@@ -507,14 +558,14 @@ impl Writer {
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
             let done = db::checkpoint(&self.conn, "TRUNCATE");
             self.conn.busy_timeout(db::BUSY_TIMEOUT)?;
-            let done = ignore_busy(done)?;
+            let done = tolerate(done)?;
             self.tell_about_readers(done.busy);
             if done.busy {
                 self.truncate_after = now + TRUNCATE_PAUSE;
             }
             done
         } else {
-            ignore_busy(db::checkpoint(&self.conn, "PASSIVE"))?
+            tolerate(db::checkpoint(&self.conn, "PASSIVE"))?
         };
         failpoint::reach("checkpoint_after");
         if done.log_frames == done.moved_frames {
@@ -627,11 +678,15 @@ fn wal_bytes(database: &std::path::Path) -> u64 {
     std::fs::metadata(log).map_or(0, |file| file.len())
 }
 
-/// A checkpoint that finds somebody in its way has moved what it could.
-fn ignore_busy(done: rusqlite::Result<db::Checkpoint>) -> rusqlite::Result<db::Checkpoint> {
+/// A checkpoint that finds somebody in its way, or no room in the file, has moved what it could; the log
+/// keeps the rest.
+fn tolerate(done: rusqlite::Result<db::Checkpoint>) -> rusqlite::Result<db::Checkpoint> {
     match done {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
-            Ok(db::Checkpoint { busy: true, log_frames: 1, moved_frames: 0 })
+        Err(error)
+            if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull)) =>
+        {
+            log::debug!("a checkpoint is left for later: {error}");
+            Ok(db::Checkpoint { busy: db::is_busy_error(&error), log_frames: 1, moved_frames: 0 })
         }
         done => done,
     }

@@ -95,10 +95,7 @@ fn a_kill_in_the_recovery_of_a_start_loses_nothing() {
         for hit in 1..=10 {
             let daemon = Daemon::in_dir(Arc::clone(&dir));
             senders.aim(&daemon.webhooks);
-            let before = senders.acknowledged();
-            while senders.acknowledged() < before + 20 {
-                thread::sleep(Duration::from_millis(1));
-            }
+            senders.acknowledge_more(20);
             daemon.kill();
             let status = serve(&dir).env("INBOXD_FAILPOINT", format!("{point}:1")).status().unwrap();
             assert_eq!(status.code(), None, "{point} was not reached in start {hit}");

@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
 
     fn requests(&mut self) -> Result<(), End> {
         self.slot.start()?;
-        if self.slot.is_closing() {
+        if self.slot.is_closed_to_idle() {
             self.stream.shutdown(Shutdown::Read); // what has arrived can still be read
         }
         self.stream.send_at_once()?;
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.slot.served()?;
-            if self.slot.is_closing() && self.buffer.is_empty() {
+            if self.slot.is_closed_to_idle() && self.buffer.is_empty() {
                 return Ok(());
             }
         }

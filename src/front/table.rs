@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::connection::Stream;
@@ -27,12 +27,15 @@ struct Inner {
     clock: AtomicU64,
     /// How much later those who were served seem to have begun their wait.
     credit: u64,
+    /// The next answer on each connection says that it is the last.
     closing: AtomicBool,
+    /// Nobody is waited for who has not begun a request.
+    closed_to_idle: AtomicBool,
     counters: Arc<Counters>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     open: HashMap<u64, Arc<Connection>>,
     held: HashMap<Holder, usize>,
     accepted: u64,
@@ -76,6 +79,7 @@ impl Table {
             clock: AtomicU64::new(0),
             credit: u64::try_from(connections_max).unwrap_or(0) * CREDIT_WAITS * (KIND + 1),
             closing: AtomicBool::new(false),
+            closed_to_idle: AtomicBool::new(false),
             counters,
         };
         Self { connections_max, leaving_max, inner: Arc::new(inner) }
@@ -132,7 +136,12 @@ impl Table {
         lock(&self.inner.state).open.len()
     }
 
-    /// Whether [`Table::close_idle`] was called: no request is to follow the present one.
+    /// No request is to follow the present one, or the next, on any connection.
+    pub(super) fn begin_closing(&self) {
+        self.inner.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether [`Table::begin_closing`] was called: no request is to follow the present one.
     pub(super) fn is_closing(&self) -> bool {
         self.inner.closing.load(Ordering::SeqCst)
     }
@@ -140,7 +149,8 @@ impl Table {
     /// Ends the connections on which no request has begun. Only their reading is shut down, so that a
     /// request which is already in the socket is still served.
     pub(super) fn close_idle(&self) {
-        self.inner.closing.store(true, Ordering::SeqCst);
+        self.begin_closing();
+        self.inner.closed_to_idle.store(true, Ordering::SeqCst);
         for connection in lock(&self.inner.state).open.values() {
             if connection.phase.load(Ordering::SeqCst) & KIND == IDLE {
                 connection.stream.shutdown(Shutdown::Read);
@@ -148,13 +158,18 @@ impl Table {
         }
     }
 
-    /// Waits until all have left; those which have not after `at_most` are shut down and counted.
-    pub(super) fn drain(&self, at_most: Duration) -> usize {
+    pub(super) fn wait_until_empty(&self, at_most: Duration) -> MutexGuard<'_, State> {
         let (state, _) = self
             .inner
             .changed
             .wait_timeout_while(lock(&self.inner.state), at_most, |state| !state.open.is_empty())
             .unwrap_or_else(PoisonError::into_inner);
+        state
+    }
+
+    /// Waits until all have left; those which have not after `at_most` are shut down and counted.
+    pub(super) fn drain(&self, at_most: Duration) -> usize {
+        let state = self.wait_until_empty(at_most);
         for connection in state.open.values() {
             connection.stream.shutdown(Shutdown::Both);
         }
@@ -267,6 +282,11 @@ impl Slot {
     /// Not to be evicted from here on.
     pub(super) fn busy(&self) -> Result<(), Evicted> {
         self.enter(|| BUSY)
+    }
+
+    /// Whether the connection is to close unless a request has begun.
+    pub(super) fn is_closed_to_idle(&self) -> bool {
+        self.inner.closed_to_idle.load(Ordering::SeqCst)
     }
 
     /// Whether the connection is to close after this request.

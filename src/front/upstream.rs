@@ -59,10 +59,37 @@ impl Upstream {
             stream.write_all(head)?;
             stream.write_all(body)?;
         }
-        let mut answer = Vec::with_capacity(1024);
-        stream.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer)?;
-        Ok(answer)
+        read_answer(stream.take(ANSWER_BYTES_MAX + 1))
     }
+}
+
+/// The whole answer: as much as its Content-Length says, so that the close behind it need not wake this
+/// thread once more; up to the close where it says nothing or does not keep its word.
+fn read_answer(mut stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut room = [0; 2048];
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => return Ok(answer),
+            Ok(count) => answer.extend_from_slice(&room[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if announced_length(&answer) == Some(answer.len()) {
+            return Ok(answer);
+        }
+    }
+}
+
+/// How long the answer is to be, head and body; `None` while its head is incomplete or names no length.
+fn announced_length(answer: &[u8]) -> Option<usize> {
+    let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let value = answer[..head_end].split(|byte| *byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        line[..colon].eq_ignore_ascii_case(b"content-length").then_some(&line[colon + 1..])
+    })?;
+    let length: usize = str::from_utf8(value).ok()?.trim().parse().ok()?;
+    length.checked_add(head_end + 4)
 }
 
 /// A request that tiny_http has kept for longer than `answer_time`. It holds its place, so that

@@ -82,15 +82,21 @@ impl Daemon {
 
     /// As [`Daemon::in_dir`], through a prepared command (`sh -c "ulimit …; exec …"`).
     pub fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        Self::spawn_with_stdin(dir, command)
+    }
+
+    /// As [`Daemon::spawn`], with the standard input that the command has.
+    pub fn spawn_with_stdin(dir: Arc<TempDir>, mut command: Command) -> Self {
         let mut child = command
             .args(["--config", "inboxd.toml", "serve"])
             .current_dir(dir.path())
             .env("RUST_LOG", "info")
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(command);
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
         let ready = lines
@@ -113,6 +119,16 @@ impl Daemon {
             }
         });
         Self { dir, child, webhooks, admin, log }
+    }
+
+    /// A thread of the daemon, by its name.
+    pub fn thread(&self, name: &str) -> u32 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let task = tasks
+            .map(|task| task.unwrap().path())
+            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
+        task.and_then(|task| task.file_name()?.to_str()?.parse().ok())
+            .unwrap_or_else(|| panic!("no thread {name}"))
     }
 
     pub fn pid(&self) -> u32 {

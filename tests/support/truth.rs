@@ -137,6 +137,7 @@ struct Shared {
     is_ending: AtomicBool,
     in_flight: AtomicUsize,
     failures: AtomicUsize,
+    connections_refused: AtomicUsize,
     acknowledged: AtomicUsize,
 }
 
@@ -151,6 +152,7 @@ impl Senders {
             is_ending: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
+            connections_refused: AtomicUsize::new(0),
             acknowledged: AtomicUsize::new(0),
         });
         let sender = |_| {
@@ -169,6 +171,20 @@ impl Senders {
     /// Requests that got no answer so far.
     pub fn failures(&self) -> usize {
         self.shared.failures.load(Ordering::SeqCst)
+    }
+
+    /// Attempts to connect that failed so far.
+    pub fn connections_refused(&self) -> usize {
+        self.shared.connections_refused.load(Ordering::SeqCst)
+    }
+
+    /// Waits for so many more acknowledgements.
+    pub fn acknowledge_more(&self, count: usize) {
+        let (before, since) = (self.acknowledged(), Instant::now());
+        while self.acknowledged() < before + count {
+            assert!(since.elapsed() < Duration::from_secs(60), "no {count} acknowledgements in a minute");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Acknowledgements so far.
@@ -243,7 +259,11 @@ impl Shared {
 
     fn connect(&self) -> Option<Client> {
         let address = self.address.lock().unwrap().clone()?;
-        Client::try_connect(&address).ok()
+        let connected = Client::try_connect(&address);
+        if connected.is_err() {
+            self.connections_refused.fetch_add(1, Ordering::SeqCst);
+        }
+        connected.ok()
     }
 
     fn deliver(&self, client: &mut Client, event: &str) -> Option<(u16, String)> {
