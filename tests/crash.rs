@@ -4,6 +4,7 @@
 //! `INBOXD_KILLS=2000 cargo test --release --features failpoints --test crash random -- --nocapture` is the long run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::print_stdout, reason = "what was skipped, and figures")]
 
 mod support;
 

@@ -2,6 +2,7 @@
 //! daemon, and writes down that it did. Skipped with a message where strace is missing or not allowed to.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::print_stdout, reason = "what was skipped, and figures")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! At home under systemd: a socket that is passed, readiness, the watchdog, restarts under load.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::print_stdout, reason = "what was skipped, and figures")]
 
 mod support;
 

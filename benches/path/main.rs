@@ -3,7 +3,8 @@
 //! `cargo bench` measures everything; `cargo bench --bench path -- ratios` (or `fsync`, `memory`, `start`,
 //! `million`) one part. Nothing but a real disk is interesting: the files are made below `target/`.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should stop")]
+#![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints rates and ratios")]
 #![allow(missing_docs, reason = "a program, not a library")]
 
 mod load;
@@ -59,6 +60,9 @@ struct Round {
     whole_16: f64,
     whole_64: f64,
     ungrouped_64: f64,
+    /// Processor time of an event, senders included, in microseconds: it hardly depends on what else runs.
+    raw_64_us: f64,
+    whole_64_us: f64,
 }
 
 fn ratios() {
@@ -83,6 +87,12 @@ fn ratios() {
     report("whole path, 1 connection / raw SQLite, 1", median(|r| r.whole_1 / r.raw_1), 0.40, true);
     report("group commit on / off, 64 connections", median(|r| r.whole_64 / r.ungrouped_64), 3.0, true);
     println!(
+        "{:<64} {:>9.1} and {:.1}",
+        "processor time, µs an event: whole path with its senders, and raw",
+        median(|r| r.whole_64_us),
+        median(|r| r.raw_64_us)
+    );
+    println!(
         "{:<64} {:>9.2}",
         "whole path, 64 connections / the same without a database",
         median(|r| r.whole_64 / r.verified)
@@ -97,12 +107,29 @@ fn round(number: usize) -> Round {
         stack.stop(count);
         rate
     };
+    let mut costs = Vec::new();
+    let mut costing = |count: usize, run: &mut dyn FnMut() -> f64| {
+        let before = processor_us();
+        let rate = run();
+        costs.push((processor_us() - before) / ratio(count, 1));
+        rate
+    };
     let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+    let raw_events = events("rb", 60_000);
+    let raw_64 = costing(60_000, &mut || raw(&raw_events, 64));
+    drop(raw_events);
+    let stack = Stack::start(Upstream::Daemon { batch_jobs_max: grouped });
+    let requests = events("wc", 60_000).signed();
+    let whole_64 = costing(60_000, &mut || load::run(&stack.address, 64, &requests));
+    drop(requests);
+    stack.stop(60_000);
     Round {
         raw_1: raw(&events("ra", 8_000), 1),
         whole_1: whole("wa", 1, 8_000, grouped),
-        raw_64: raw(&events("rb", 60_000), 64),
-        whole_64: whole("wc", 64, 60_000, grouped),
+        raw_64,
+        whole_64,
+        raw_64_us: costs[0],
+        whole_64_us: costs[1],
         verified: {
             let stack = Stack::start(Upstream::Verifier);
             let rate = load::run(&stack.address, 64, &events("v", 60_000).signed());
@@ -151,6 +178,19 @@ fn insert(conn: &Connection, event: &load::Event) {
     conn.prepare_cached(invoice).unwrap().execute((&event.invoice, now_ms)).unwrap();
     let key = format!("payment:{}", event.invoice);
     conn.prepare_cached(entry).unwrap().execute((key, &event.invoice, &event.id, now_ms)).unwrap();
+}
+
+/// Processor time of this process so far.
+fn processor_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    // a tick is 10 ms on every Linux
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap() * 10_000.0).sum()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(crate) fn ratio(a: usize, b: usize) -> f64 {
+    a as f64 / b as f64
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

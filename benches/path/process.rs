@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::load::{self, Events};
-use crate::{report, stack};
+use crate::{ratio, report, stack};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
 
@@ -95,11 +95,6 @@ pub(crate) fn slow_fsync() {
 fn fsyncs(trace: &Path) -> usize {
     let text = std::fs::read_to_string(trace).unwrap();
     text.lines().filter(|line| line.contains("fsync(")).count()
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn ratio(a: usize, b: usize) -> f64 {
-    a as f64 / b as f64
 }
 
 pub(crate) fn memory() {

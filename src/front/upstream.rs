@@ -244,6 +244,35 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_read_to_the_length_it_announces_or_else_to_the_close() {
+        for (sent, read) in [
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+                "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+            ),
+            ("HTTP/1.0 200 OK\r\n\r\nto the close", "HTTP/1.0 200 OK\r\n\r\nto the close"),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhi",
+                "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhi",
+            ),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: x\r\n\r\nhi",
+                "HTTP/1.0 200 OK\r\nContent-Length: x\r\n\r\nhi",
+            ),
+        ] {
+            assert_eq!(read_answer(sent.as_bytes()).unwrap(), read.as_bytes());
+        }
+        // one byte a time, with the connection left open: it does not wait for more than was announced
+        let whole = "HTTP/1.0 200 OK\r\ncontent-length:2\r\n\r\nhi";
+        let (mut server, client) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        for byte in whole.bytes() {
+            server.write_all(&[byte]).unwrap();
+        }
+        assert_eq!(read_answer(&client).unwrap(), whole.as_bytes());
+    }
+
+    #[test]
     fn an_answer_that_is_cut_short_never_reaches_the_client() {
         let whole = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi";
         for length in 0..whole.len() {
