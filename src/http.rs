@@ -38,6 +38,7 @@ pub struct App {
     writer: WriterHandle,
     wake: Arc<Wake>,
     is_draining: AtomicBool,
+    probe_path: Option<String>,
 }
 
 /// Everything the daemon answers with.
@@ -71,7 +72,14 @@ impl App {
             writer,
             wake,
             is_draining: AtomicBool::new(false),
+            probe_path: None,
         }
+    }
+
+    /// Answers GET on `path`, which nobody else can know, once the writer has come round.
+    #[must_use]
+    pub fn with_probe(self, path: String) -> Self {
+        Self { probe_path: Some(path), ..self }
     }
 
     /// From now on `/readyz` says no; deliveries in flight are still answered.
@@ -111,6 +119,9 @@ impl App {
                 let is_ready =
                     self.writer.health().obstacle().is_none() && !self.is_draining.load(Ordering::Acquire);
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
+            }
+            path if self.probe_path.as_deref() == Some(path) => {
+                self.writer.probe(move || answer(request, &Answer::Alive, NOBODY));
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
                 None => answer(request, &Answer::NotFound, NOBODY),
