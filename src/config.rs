@@ -48,6 +48,8 @@ pub struct Config {
     pub database: PathBuf,
     /// Set where that file is the application's own.
     pub embedded: Option<Embedded>,
+    /// Where the service manager has made room for sockets, mode 0700; `None`: below `data_dir`.
+    pub runtime_dir: Option<PathBuf>,
     /// The public base URL, without a final slash; needed by providers that sign the URL.
     pub public_url: Option<String>,
     /// Where connections are accepted.
@@ -106,6 +108,8 @@ pub enum Address {
     Tcp(std::net::SocketAddr),
     /// `unix:PATH`
     Unix(PathBuf),
+    /// `systemd`: the socket that the service manager holds and passes.
+    Systemd,
 }
 
 impl fmt::Display for Address {
@@ -113,6 +117,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Systemd => f.write_str("systemd"),
         }
     }
 }
@@ -443,6 +448,12 @@ fn locate(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         }
     }
     Ok(None)
+}
+
+/// systemd makes it for a unit with `RuntimeDirectory=`; of several, the first is taken.
+fn runtime_dir() -> Option<PathBuf> {
+    let dirs = secrets::env("RUNTIME_DIRECTORY")?.into_string().ok()?;
+    dirs.split(':').next().filter(|dir| dir.starts_with('/')).map(PathBuf::from)
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -35,12 +35,14 @@ use crate::writer::{self, Writer};
 mod assembly;
 mod background;
 mod run_dir;
+mod systemd;
 
 pub use assembly::check;
 
 use assembly::{Assembly, Folders};
 use background::Background;
 use run_dir::{RunDir, remove_stale_socket};
+use systemd::Probe;
 
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
@@ -72,6 +74,8 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The socket that the service manager was to pass.
+    NoSocket(String),
     /// A handler could not start: in a folder of SQL, say, one line for each mistake.
     Handlers(String),
     /// A signal came while the start was waiting for another process.
@@ -87,6 +91,9 @@ impl fmt::Display for StartError {
             Self::Listen { address, source } => {
                 write!(f, "cannot listen on {address}: {source}; {}", advice(address, source))
             }
+            Self::NoSocket(reason) => {
+                write!(f, "listen.webhooks is \"systemd\": {reason}; or write host:port or unix:PATH")
+            }
             Self::Stopped => f.write_str("stopped before it was ready"),
             Self::Handlers(reason) | Self::Other(reason) => f.write_str(reason),
         }
@@ -98,7 +105,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Storage(error) => Some(error),
             Self::Listen { source, .. } => Some(source),
-            Self::Stopped | Self::Handlers(_) | Self::Other(_) => None,
+            Self::NoSocket(_) | Self::Stopped | Self::Handlers(_) | Self::Other(_) => None,
         }
     }
 }
@@ -161,7 +168,15 @@ pub struct Daemon {
     folders: Folders,
     socket_files: Vec<SocketFile>,
     run_dir: RunDir,
+    /// What feeds the watchdog, until it is set to work.
+    probe: Option<Probe>,
+    watchdog: Option<Watchdog>,
     _lock: DataDirLock,
+}
+
+/// The thread that feeds the service manager's watchdog; dropping the sender ends it.
+struct Watchdog {
+    _stop: Sender<()>,
 }
 
 impl fmt::Debug for Daemon {
@@ -224,13 +239,12 @@ impl Daemon {
         };
         let background =
             Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, background_settings)?;
-        let app =
-            Arc::new(App::new(&endpoints, config.public_url.clone(), handle, (wake, outbox_wake), proxy));
-        let run_dir = RunDir::claim(&config.data_dir)?;
-        let socket = run_dir.socket();
-        let server = tiny_http::Server::http_unix(&socket)
-            .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))?;
-        let server = Arc::new(server);
+        let probe_path = systemd::new_probe_path()
+            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
+        let app = App::new(&endpoints, config.public_url.clone(), handle, (wake, outbox_wake), proxy);
+        let app = Arc::new(app.with_probe(probe_path.clone()));
+        let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
+        let server = serve_behind_the_front(&run_dir)?;
         let workers = spawn_workers(&app, &server, &sender)?;
 
         let descriptors = front::raise_descriptor_limit();
@@ -243,6 +257,7 @@ impl Daemon {
             workers,
             events,
             ending: None,
+            probe: Some(Probe { address: webhooks.clone(), path: probe_path, database: config.database }),
             webhooks,
             admin,
             events_stored,
@@ -250,6 +265,7 @@ impl Daemon {
             folders,
             socket_files,
             run_dir,
+            watchdog: None,
             _lock: lock,
         };
         for (name, listener) in listeners {
@@ -277,7 +293,12 @@ impl Daemon {
 
     /// Waits until deliveries are accepted. `false`: it was told to end, or failed, before that.
     pub fn wait_until_ready(&mut self) -> bool {
+        let mut told_at: Option<Instant> = None;
         while self.app.is_recovering() {
+            if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+                told_at = Some(Instant::now());
+                systemd::tell_waiting("moving the log into the database file");
+            }
             match self.events.recv_timeout(READY_TICK) {
                 Ok(Event::Reload) => self.folders.reload(),
                 Ok(event) => {
@@ -288,12 +309,19 @@ impl Daemon {
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
+        if let Some(probe) = self.probe.take() {
+            systemd::tell_ready();
+            self.watchdog = watch(probe);
+        }
         true
     }
 
     /// Waits for a signal or a failure, then stops: no new connections, what is in flight is finished,
     /// committed and checkpointed. SIGHUP has the folders of SQL read again.
     pub fn wait(mut self) -> Ended {
+        if self.ending.is_none() {
+            self.wait_until_ready();
+        }
         let mut event = self.ending.take().map_or_else(|| self.events.recv(), Ok);
         while let Ok(Event::Reload) = event {
             self.folders.reload();
@@ -301,6 +329,8 @@ impl Daemon {
         }
         match event {
             Ok(Event::Signal | Event::Reload) | Err(_) => {
+                self.watchdog = None;
+                systemd::tell_stopping();
                 log::info!("stopping: finishing what is in flight");
                 self.close_fronts(DRAIN_TIME_MAX);
                 self.stop_writer()
@@ -443,6 +473,7 @@ fn patiently<T>(
         }
         if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
             told_at = Some(Instant::now());
+            systemd::tell_waiting("waiting for another process to let go of the database");
             log::warn!(
                 "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
                 database.display()
@@ -482,6 +513,7 @@ fn bind(address: &Address, files: &mut Vec<SocketFile>) -> Result<(front::Listen
             std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
             Ok((front::Listener::Unix(listener), address.clone()))
         }
+        Address::Systemd => systemd::passed_listener().map_err(StartError::NoSocket),
     }
 }
 
@@ -491,6 +523,13 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
         attempts_max: worker.max_attempts,
         backoff_cap: worker.backoff_cap,
     }
+}
+
+fn serve_behind_the_front(run_dir: &RunDir) -> Result<Arc<tiny_http::Server>, StartError> {
+    let socket = run_dir.socket();
+    tiny_http::Server::http_unix(&socket)
+        .map(Arc::new)
+        .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))
 }
 
 fn targets(
@@ -528,6 +567,19 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
         }
     })?;
     Ok(())
+}
+
+/// Feeds the service manager's watchdog, where there is one. Unfed, it starts this process again.
+fn watch(probe: Probe) -> Option<Watchdog> {
+    let every = systemd::watchdog_interval()?;
+    let (stop, stopped) = mpsc::channel();
+    match spawn("watchdog", move || probe.feed_watchdog(every, &stopped)) {
+        Ok(_) => Some(Watchdog { _stop: stop }),
+        Err(error) => {
+            log::error!("{error}");
+            None
+        }
+    }
 }
 
 fn spawn<T: Send + 'static>(

@@ -4,6 +4,7 @@
 //! read-only, short, and interrupted when they take too long. This module knows the file and its
 //! settings; what the tables mean is told in the module of each table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -18,16 +19,13 @@ use rustix::fs::Access;
 use crate::bookkeeping;
 
 mod embedded;
+mod migrations;
 
 pub use embedded::objection_to;
-
-/// The version of `schema.sql`, kept in `user_version`.
-pub const SCHEMA_VERSION: i64 = 1;
+pub use migrations::{Migration, SCHEMA, Schema};
 
 /// "inbx", kept in `application_id`.
 const APPLICATION_ID: i64 = 0x696e_6278;
-
-const SCHEMA: &str = include_str!("../schema.sql");
 
 /// Looks for another process's write lock before a statement gives up: 5 s, a little more on a busy machine.
 const LOCK_LOOKS_MAX: i32 = 5_000;
@@ -37,6 +35,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// As short as that in a start, which tells what it waits for and tries again.
 pub(crate) const START_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Pages of the indexes that the writer keeps in memory.
+const CACHE_KIB: i64 = 16 << 10;
 
 /// How much of a start may go into looking for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
@@ -72,6 +73,17 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong and what to do.
         reason: String,
+    },
+    /// The upgrade of an older file failed; the file is as it was.
+    Upgrade {
+        /// The database file.
+        path: PathBuf,
+        /// Its schema version.
+        from: i64,
+        /// The version of this program.
+        to: i64,
+        /// What SQLite said.
+        source: rusqlite::Error,
     },
     /// A file could not be created or read.
     Io {
@@ -110,6 +122,12 @@ impl fmt::Display for OpenError {
             }
             Self::Unusable { action, source, advice } => write!(f, "cannot {action}: {source}; {advice}"),
             Self::Refused { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Self::Upgrade { path, from, to, source } => write!(
+                f,
+                "{}: the upgrade from schema version {from} to {to} failed ({source}); nothing was changed: \
+                 remove the cause and start again, or start the older inboxd",
+                path.display()
+            ),
             Self::Io { action, source } => write!(f, "cannot {action}: {source}"),
             Self::Sql { path, source } if is_busy_error(source) => {
                 write!(
@@ -127,7 +145,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } | Self::Unusable { source, .. } => Some(source),
-            Self::Sql { source, .. } => Some(source),
+            Self::Sql { source, .. } | Self::Upgrade { source, .. } => Some(source),
             Self::Locked(_)
             | Self::Missing(_)
             | Self::Denied(_)
@@ -336,11 +354,20 @@ fn copy_schema(from: &Connection, to: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Opens the writer's connection, creating the file (0600) and its schema where there is none.
+/// Opens the writer's connection, creating the file (0600) and its schema where there is none, and
+/// upgrading an older file (a copy of it is made first, see [`Schema`]).
 ///
 /// # Errors
 /// See [`OpenError`]; a file that is refused is not changed.
 pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
+    open_writer_as(path, &SCHEMA)
+}
+
+/// [`open_writer`] with another schema than this version's: for tests of the way from one to the next.
+///
+/// # Errors
+/// As [`open_writer`].
+pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     let existed = look_at(path)?.is_some();
     if !existed {
         create_private_file(path)?;
@@ -353,7 +380,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     conn.busy_timeout(START_BUSY_TIMEOUT).map_err(sql)?;
     if is_empty(&conn).map_err(sql)? {
-        create(&mut conn).map_err(sql)?;
+        create(&mut conn, schema).map_err(sql)?;
         sync_dir(path)?;
         if existed {
             log::warn!(
@@ -361,12 +388,15 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
                 path.display()
             );
         }
-    } else {
-        refuse_foreign(&conn, path)?;
     }
+    let version = version_of(&conn, path, schema)?;
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
-    compare_schema(&conn, path)?;
+    if let Some(way) = schema.way_from(version) {
+        wait_for_locks(&mut conn).map_err(sql)?;
+        migrations::upgrade(&conn, path, schema, version, way)?;
+    }
+    compare_schema_to(&conn, path, schema)?;
     make_private(path);
     wait_for_locks(&mut conn).map_err(sql)?;
     Ok(conn)
@@ -387,7 +417,7 @@ pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     wait_for_locks(&mut conn).map_err(sql)?;
-    refuse_foreign(&conn, path)?;
+    require_current(&conn, path)?;
     settle(&conn, path)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(sql)?;
     Ok(conn)
@@ -414,7 +444,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     harden(&conn).map_err(sql)?;
     conn.pragma_update(None, "query_only", true).map_err(sql)?;
     conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(sql)?;
-    refuse_foreign(&conn, path)?;
+    version_of(&conn, path, &SCHEMA)?;
     let end = Instant::now() + read_time_max;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     Ok(conn)
@@ -550,36 +580,51 @@ fn is_empty(conn: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// `auto_vacuum` comes first: after WAL or `application_id` it silently stays 0.
-fn create(conn: &mut Connection) -> rusqlite::Result<()> {
+fn create(conn: &mut Connection, schema: &Schema) -> rusqlite::Result<()> {
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let _mode: String = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     let tx = begin_immediate(conn)?;
     if is_empty(&tx)? {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-        tx.execute_batch(SCHEMA)?;
-        tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        tx.execute_batch(schema.sql)?;
+        tx.pragma_update(None, "user_version", schema.version)?;
     }
     tx.commit()
 }
 
-fn refuse_foreign(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Nothing is written to an older file before a start of the daemon has upgraded it.
+fn require_current(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let version = version_of(conn, path, &SCHEMA)?;
+    if version == SCHEMA.version {
+        return Ok(());
+    }
+    Err(OpenError::Refused {
+        path: path.to_path_buf(),
+        reason: format!("the file has schema version {version}; `inboxd serve` upgrades it"),
+    })
+}
+
+/// The schema version of a file of ours that this program can open, perhaps after an upgrade. In an
+/// application's file inboxd's tables have a version of their own, and are not upgraded.
+fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, OpenError> {
     let number = |pragma: &str| {
         conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
             .map_err(|source| of_sqlite(path, source))
     };
+    let known = schema.version;
     let embedded = bookkeeping::schema_version(conn).map_err(|source| of_sqlite(path, source))?;
-    let reason = if embedded == Some(SCHEMA_VERSION) {
-        return Ok(());
+    let reason = if embedded == Some(known) {
+        return Ok(known);
     } else if let Some(other) = embedded {
-        format!("inboxd's tables in the file have version {other}, this inboxd knows {SCHEMA_VERSION}")
+        format!("inboxd's tables in the file have version {other}, this inboxd knows {known}")
     } else if number("application_id")? != APPLICATION_ID {
         "this SQLite file was not made by inboxd; choose another data_dir".to_owned()
     } else {
         match number("user_version")? {
-            SCHEMA_VERSION => return Ok(()),
-            newer if newer > SCHEMA_VERSION => format!(
-                "the file has schema version {newer}, this inboxd knows up to {SCHEMA_VERSION}; \
-                 start the newer inboxd again, or restore a copy made by this version"
+            version if version == known || schema.way_from(version).is_some() => return Ok(version),
+            newer if newer > known => format!(
+                "the file has schema version {newer}, this inboxd knows up to {known}; start the newer inboxd again, \
+                 or restore a copy made by this version (backups/pre-migration-v{known}-*.db in the data directory)"
             ),
             other => {
                 format!("the file has the unknown schema version {other}; restore a copy of it")
@@ -612,6 +657,9 @@ fn settle_pragmas(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    // each job's savepoint keeps the pages it changes: in memory, not in a temporary file
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "cell_size_check", true)?;
     conn.set_prepared_statement_cache_capacity(128);
@@ -657,19 +705,24 @@ fn of_sqlite(path: &Path, source: rusqlite::Error) -> OpenError {
 }
 
 /// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
+/// Comments and layout do not count: what `ALTER TABLE` writes is laid out in its own way.
 ///
 /// # Errors
 /// [`OpenError::Refused`] names the first object that is missing or different.
 pub fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    compare_schema_to(conn, path, &SCHEMA)
+}
+
+fn compare_schema_to(conn: &Connection, path: &Path, schema: &Schema) -> Result<(), OpenError> {
     let sql = |source| of_sqlite(path, source);
     let is_embedded = bookkeeping::schema_version(conn).map_err(sql)?.is_some();
-    for embedded::Object { kind, name, sql: text } in embedded::objects(is_embedded).map_err(sql)? {
-        let found = conn.query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
-            (&kind, &name, &text),
-            |row| row.get::<_, i64>(0),
-        );
-        if found.map_err(sql)? == 0 {
+    let found = definitions(conn).map_err(sql)?;
+    for embedded::Object { kind, name, sql: text } in
+        embedded::objects_of(schema, is_embedded).map_err(sql)?
+    {
+        let key = (kind, name);
+        if found.get(&key) != Some(&essence(&text)) {
+            let (kind, name) = key;
             return Err(OpenError::Refused {
                 path: path.to_path_buf(),
                 reason: format!(
@@ -680,4 +733,17 @@ pub fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// What each table, index and trigger is defined as, by kind and name.
+fn definitions(conn: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
+    conn.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?
+        .query_map([], |row| Ok(((row.get(0)?, row.get(1)?), essence(&row.get::<_, String>(2)?))))?
+        .collect()
+}
+
+/// A definition without comments, white space and the quotes that renaming puts around a name.
+fn essence(sql: &str) -> String {
+    let uncommented = sql.lines().filter_map(|line| line.split("--").next());
+    uncommented.flat_map(str::chars).filter(|c| !c.is_whitespace() && *c != '"').collect()
 }

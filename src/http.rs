@@ -42,6 +42,7 @@ pub struct App {
     outbox_wake: Arc<Wake>,
     proxy: Arc<Proxy>,
     is_draining: AtomicBool,
+    probe_path: Option<String>,
 }
 
 /// Everything the daemon answers with.
@@ -82,7 +83,14 @@ impl App {
             outbox_wake,
             proxy,
             is_draining: AtomicBool::new(false),
+            probe_path: None,
         }
+    }
+
+    /// Answers GET on `path`, which nobody else can know, once the writer has come round.
+    #[must_use]
+    pub fn with_probe(self, path: String) -> Self {
+        Self { probe_path: Some(path), ..self }
     }
 
     /// From now on `/readyz` says no; deliveries in flight are still answered.
@@ -122,6 +130,9 @@ impl App {
                 let is_ready =
                     self.writer.health().obstacle().is_none() && !self.is_draining.load(Ordering::Acquire);
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
+            }
+            path if self.probe_path.as_deref() == Some(path) => {
+                self.writer.probe(move || answer(request, &Answer::Alive, NOBODY));
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
                 None => answer(request, &Answer::NotFound, NOBODY),
@@ -488,8 +499,8 @@ fn answer(request: Request, answer: &Answer, preset: &Preset) {
     }
     let retry_after_s = match answer {
         Answer::InProgress(seconds) => Some(*seconds),
-        Answer::Unavailable | Answer::NotReady | Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
-        _ => None,
+        Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
+        _ => (status == 503).then_some(RETRY_AFTER_S),
     };
     if let Some(seconds) = retry_after_s {
         response.add_header(constant_header("Retry-After", &seconds.to_string()));

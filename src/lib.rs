@@ -26,6 +26,7 @@ pub mod db;
 pub mod printable;
 pub mod clock;
 pub mod retry;
+mod failpoint;
 
 /// For programs with handlers of their own: their transaction is of this version's type.
 pub use rusqlite;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 
 use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
+use crate::failpoint;
 use crate::handlers::{self, Event, Handled, Handler, HandlerError};
 use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
@@ -289,9 +290,11 @@ impl Stored<'_> {
             Disposition::Quarantine(_) => State::Quarantined,
         };
         let name = &self.endpoint.config.name;
+        failpoint::reach("inbox_insert_before");
         let Some(row) = inbox::insert(self.tx, name, key, self.event, expected, self.now_ms)? else {
             return Ok(None);
         };
+        failpoint::reach("inbox_insert_after");
         if let Some(first) = self.first_of_replay(row)? {
             return self.replayed(row, key, &first).map(Some);
         }
@@ -300,6 +303,7 @@ impl Stored<'_> {
             return Ok(Some(Outcome::Accepted));
         }
         let worked = self.work(key)?;
+        failpoint::reach("handler_after");
         if worked != Worked::Done || expected != State::Done {
             self.mark(row, key, &worked)?;
         }

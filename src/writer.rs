@@ -2,21 +2,24 @@
 //!
 //! It takes what is queued (no artificial wait), runs each job in a savepoint of its own inside one
 //! `BEGIN IMMEDIATE`, commits once, and only then releases the answers: one fsync serves many
-//! requests, and a lone request waits for nobody. It never answers before COMMIT returned, never goes
-//! on in a transaction that SQLite has ended, and never writes again after an I/O error.
+//! requests, and a lone request waits for nobody. A second thread sends the answers of a large batch,
+//! so that the next one runs meanwhile. It never answers before COMMIT returned, never goes on in a
+//! transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, Transaction};
 
 use crate::db;
+use crate::failpoint;
 
 /// Jobs committed together at most.
 const BATCH_JOBS_MAX: usize = 64;
@@ -26,6 +29,9 @@ const QUEUE_JOBS_MAX: usize = 1024;
 
 /// A job that could not start for this long is refused: its sender has given up or soon will.
 const START_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// Answers from which on they are worth waking another thread: the writer goes on with the next batch.
+const HANDED_OVER_MIN: usize = 4;
 
 /// How often an idle writer looks at the disk and the log.
 const IDLE_TICK: Duration = Duration::from_millis(500);
@@ -215,6 +221,13 @@ impl WriterHandle {
         }
     }
 
+    /// Has the writer do nothing, in a transaction, even while it accepts no events: `came_round` is
+    /// called when it has. Not called at all where the queue is full or the writer is gone.
+    pub fn probe(&self, came_round: impl FnOnce() + Send + 'static) {
+        let job = Box::new(ProbeJob(came_round));
+        drop(self.queue.try_send(Queued { job, start_by: Instant::now() + START_WAIT_MAX }));
+    }
+
     /// Queues a job and waits for its result. For threads that serve no request.
     ///
     /// # Errors
@@ -294,6 +307,38 @@ where
         );
     }
 }
+
+/// Does nothing. Unlike the others it is not told when it is dropped on the way.
+struct ProbeJob<F>(F);
+
+impl<F: FnOnce() + Send> Job for ProbeJob<F> {
+    fn run(&mut self, _tx: &Transaction<'_>) -> Result<(), JobError> {
+        Ok(())
+    }
+
+    fn settle(self: Box<Self>, _outcome: Result<(), WriteError>) {
+        (self.0)();
+    }
+}
+
+/// A job of which is known what became of it.
+struct Settled {
+    job: Box<dyn Job>,
+    verdict: Result<(), WriteError>,
+}
+
+impl Settled {
+    /// Telling one must not keep the others from being told.
+    fn tell(self) {
+        let Self { job, verdict } = self;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.settle(verdict))) {
+            log::error!("an answer panicked: {}", panic_text(&*panic));
+        }
+    }
+}
+
+/// Where the second thread takes the answers from.
+type Answers = Sender<Vec<Settled>>;
 
 struct Queued {
     job: Box<dyn Job>,
@@ -407,17 +452,28 @@ impl Writer {
     /// # Errors
     /// The I/O error that ended it; whoever still waits is answered 'unavailable'.
     pub fn run(mut self) -> rusqlite::Result<()> {
-        let ended = self.recover().and_then(|is_ready| if is_ready { self.work() } else { Ok(()) });
-        if ended.is_err() {
-            self.health.failed.store(true, Ordering::Release);
-        }
-        ended
+        let (answers, settled) = mpsc::channel::<Vec<Settled>>();
+        thread::scope(move |scope| {
+            let second = thread::Builder::new().name("answers".to_owned());
+            let tell_all = move || settled.into_iter().flatten().for_each(Settled::tell);
+            if let Err(error) = second.spawn_scoped(scope, tell_all) {
+                log::warn!("cannot start the thread answers: {error}; the writer answers by itself");
+            }
+            let ended =
+                self.recover().and_then(|is_ready| if is_ready { self.work(&answers) } else { Ok(()) });
+            if ended.is_err() {
+                self.health.failed.store(true, Ordering::Release);
+            }
+            drop(answers); // the second thread ends when it has told everybody
+            ended
+        })
     }
 
     /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
     /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that. `false`: it was
     /// told to end before.
     fn recover(&mut self) -> rusqlite::Result<bool> {
+        failpoint::reach("recovery_before");
         // a short look each time, so that what the start waits for is told at once and a stop is noticed
         self.conn.busy_timeout(db::START_BUSY_TIMEOUT)?;
         let mut told_at: Option<Instant> = None;
@@ -445,25 +501,26 @@ impl Writer {
                 refuse(late.job, "the store is not ready yet");
             }
         }
+        failpoint::reach("recovery_after");
         db::wait_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
         Ok(true)
     }
 
     /// Those that came while the store was not ready.
-    fn work_off_early(&mut self) -> rusqlite::Result<()> {
+    fn work_off_early(&mut self, answers: &Answers) -> rusqlite::Result<()> {
         let mut early = std::mem::take(&mut self.early).into_iter().map(|queued| queued.job);
         loop {
             let batch: Vec<_> = early.by_ref().take(self.settings.batch_jobs_max).collect();
             if batch.is_empty() {
                 return Ok(());
             }
-            self.process(batch)?;
+            self.process(batch, answers)?;
         }
     }
 
-    fn work(&mut self) -> rusqlite::Result<()> {
-        self.work_off_early()?;
+    fn work(&mut self, answers: &Answers) -> rusqlite::Result<()> {
+        self.work_off_early(answers)?;
         loop {
             self.read_disk();
             match self.queue.recv_timeout(IDLE_TICK) {
@@ -473,7 +530,7 @@ impl Writer {
                         batch.into_iter().for_each(|job| refuse(job, "the database file is gone"));
                         return Err(gone);
                     }
-                    self.process(batch)?;
+                    self.process(batch, answers)?;
                 }
                 Err(RecvTimeoutError::Timeout) => self.look_for_file()?,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -508,8 +565,8 @@ impl Writer {
         batch
     }
 
-    /// Commits a batch, then answers each job. An error is the storage's: nothing is written after it.
-    fn process(&mut self, mut batch: Vec<Box<dyn Job>>) -> rusqlite::Result<()> {
+    /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
+    fn process(&mut self, mut batch: Vec<Box<dyn Job>>, answers: &Answers) -> rusqlite::Result<()> {
         let mut fatal = None;
         let verdicts = match self.commit_together(&mut batch) {
             Ok(verdicts) => verdicts,
@@ -518,8 +575,11 @@ impl Writer {
         if fatal.is_some() {
             self.health.failed.store(true, Ordering::Release);
         }
-        for (job, verdict) in batch.into_iter().zip(verdicts) {
-            job.settle(verdict);
+        let settled = batch.into_iter().zip(verdicts).map(|(job, verdict)| Settled { job, verdict });
+        if settled.len() < HANDED_OVER_MIN {
+            settled.for_each(Settled::tell);
+        } else if let Err(mpsc::SendError(settled)) = answers.send(settled.collect()) {
+            settled.into_iter().for_each(Settled::tell);
         }
         fatal.map_or(Ok(()), Err)
     }
@@ -544,10 +604,12 @@ impl Writer {
                 }
             }
         }
+        failpoint::reach("commit_before");
         self.guard.may_commit.store(true, Ordering::Release);
         let committed = tx.commit();
         self.guard.may_commit.store(false, Ordering::Release);
         committed.map_err(lost(Stage::Commit))?;
+        failpoint::reach("commit_after");
         self.health.commits.fetch_add(1, Ordering::Relaxed);
         self.health.jobs.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         Ok(verdicts)
@@ -611,6 +673,7 @@ impl Writer {
         if frames < PASSIVE_CHECKPOINT_FRAMES && !self.checkpoint_is_due {
             return Ok(());
         }
+        failpoint::reach("checkpoint_before");
         let now = Instant::now();
         let log_bytes = wal_bytes(&self.settings.database);
         let done = if log_bytes >= TRUNCATE_CHECKPOINT_BYTES && now >= self.next_truncate {
@@ -624,6 +687,7 @@ impl Writer {
         } else {
             return Ok(());
         };
+        failpoint::reach("checkpoint_after");
         match done {
             Ok(done) => {
                 self.checkpoint_is_due = done.busy || done.moved_frames < done.log_frames;

@@ -261,7 +261,7 @@ fn a_mistake_outside_the_endpoints_is_refused() {
         [listen] ; webhooks = "8787" => listen.webhooks & "8787" & 127.0.0.1:8787
         [listen] ; webhooks = ":8787" => listen.webhooks & has no host & 0.0.0.0:8787
         [listen] ; webhooks = "127.0.0.1:99999" => listen.webhooks & is not an address
-        [listen] ; webhooks = "systemd" => listen.webhooks & not available in this version
+        [listen] ; admin = "systemd" => listen.admin & "systemd" & for listen.webhooks only
         [listen] ; webhooks = "unix:" => listen.webhooks & names no path
         [listen] ; admin = "127.0.0.1:8787" => listen.admin & public listener
         [listen] ; webhooks = "0.0.0.0:8788" => listen.admin & public listener

@@ -154,7 +154,7 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
     let base = match (&config.public_url, &config.listen.webhooks) {
         (Some(url), _) => url.clone(),
         (None, Address::Tcp(address)) => format!("http://{address}"),
-        (None, Address::Unix(_)) => String::new(),
+        (None, Address::Unix(_) | Address::Systemd) => String::new(),
     };
     let handlers = match endpoint.handlers.as_slice() {
         [] => "none: events are stored and ignored".to_owned(),
@@ -176,6 +176,6 @@ fn push(text: &mut String, what: &str, value: &str) {
 fn reachable(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(_) => address.to_string(),
+        Address::Unix(_) | Address::Systemd => address.to_string(),
     }
 }

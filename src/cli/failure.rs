@@ -122,7 +122,7 @@ impl From<OpenError> for Failure {
             OpenError::Denied(_) => Exit::Failed,
             OpenError::Unusable { .. } => Exit::Config,
             OpenError::Sql { source, .. } if db::is_busy_error(source) => Exit::Busy,
-            OpenError::Io { .. } | OpenError::Sql { .. } => Exit::Temporary,
+            OpenError::Io { .. } | OpenError::Sql { .. } | OpenError::Upgrade { .. } => Exit::Temporary,
         };
         Self::new(exit, error.to_string())
     }

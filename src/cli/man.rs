@@ -108,6 +108,12 @@ fn files_and_environment() -> Roff {
     roff.control("SH", ["ENVIRONMENT"]);
     push_term(&mut roff, "STRIPE_WEBHOOK_SECRET, GITHUB_WEBHOOK_SECRET", "secrets of a development instance");
     push_term(&mut roff, "CREDENTIALS_DIRECTORY", "where \"credential:NAME\" is read; systemd sets it");
+    push_term(&mut roff, "RUNTIME_DIRECTORY", "where the private socket is made; systemd sets it");
+    push_term(
+        &mut roff,
+        "LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC",
+        "socket activation, readiness and watchdog, as systemd sets them",
+    );
     roff
 }
 

@@ -181,7 +181,9 @@ fn configured_target(
         )));
     }
     let Address::Tcp(address) = config.listen.webhooks else {
-        return Err(usage("the daemon listens on a Unix socket; name the proxy's URL with --to"));
+        return Err(usage(
+            "the daemon listens on a Unix socket or on one that systemd holds; name the URL with --to",
+        ));
     };
     if address.port() == 0 {
         let rule = "listen.webhooks has port 0, so that each start chooses another";

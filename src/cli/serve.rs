@@ -60,7 +60,7 @@ fn refused(error: StartError) -> Failure {
             | ReadOnlyFilesystem => Exit::Config,
             _ => Exit::Failed,
         },
-        StartError::Handlers(_) => Exit::Config,
+        StartError::Handlers(_) | StartError::NoSocket(_) => Exit::Config,
         StartError::Other(_) => Exit::Failed,
     };
     Failure::new(exit, error.to_string())
@@ -116,6 +116,6 @@ impl About {
 fn url(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Unix(_) | Address::Systemd => address.to_string(),
     }
 }

@@ -99,6 +99,7 @@ pub(super) fn finish(
         database: place.database,
         data_dir: place.data_dir,
         embedded: place.embedded,
+        runtime_dir: super::runtime_dir(),
         public_url,
         listen,
         limits,
@@ -258,9 +259,8 @@ impl Checker {
 
     fn address(&mut self, key: &str, typed: &str) -> Option<Address> {
         let rule = match typed.split_once(':') {
-            None if typed == "systemd" => {
-                "socket activation is not available in this version; write host:port or unix:PATH"
-            }
+            None if typed == "systemd" && key == "listen.webhooks" => return Some(Address::Systemd),
+            None if typed == "systemd" => "is for listen.webhooks only; write host:port or unix:PATH",
             Some(("unix", "")) => "names no path; write e.g. \"unix:/run/inboxd/inboxd.sock\"",
             // sun_path has 108 bytes, one of them a zero
             Some(("unix", path)) if self.base.join(path).as_os_str().len() > 107 => {
@@ -428,5 +428,7 @@ fn overlap(a: &Address, b: &Address) -> bool {
         }
         (Address::Unix(a), Address::Unix(b)) => a == b,
         (Address::Tcp(_), Address::Unix(_)) | (Address::Unix(_), Address::Tcp(_)) => false,
+        // what the service manager listens on is not known here
+        (Address::Systemd, _) | (_, Address::Systemd) => false,
     }
 }

@@ -24,10 +24,10 @@ pub(super) struct RunDir {
 }
 
 impl RunDir {
-    /// `run` in the data directory; where that path is too long for a socket, a new directory with a name
+    /// What the service manager has made, or `run` in the data directory; where that path is too long for a socket, a new directory with a name
     /// that nobody can guess.
-    pub(super) fn claim(data_dir: &Path) -> Result<Self, StartError> {
-        let path = data_dir.join("run");
+    pub(super) fn claim(runtime_dir: Option<&Path>, data_dir: &Path) -> Result<Self, StartError> {
+        let path = runtime_dir.map_or_else(|| data_dir.join("run"), Path::to_owned);
         if path.as_os_str().len() <= DIR_BYTES_MAX {
             return Self::kept(path);
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_data_dir_with_a_long_path_gets_a_new_private_directory_that_goes_away() {
         let long = PathBuf::from(format!("/{}", "x".repeat(100)));
-        let (first, second) = (RunDir::claim(&long).unwrap(), RunDir::claim(&long).unwrap());
+        let (first, second) = (RunDir::claim(None, &long).unwrap(), RunDir::claim(None, &long).unwrap());
         assert_ne!(first.path, second.path, "nobody can guess the name");
         let made = fs::metadata(&first.path).unwrap();
         assert_eq!(made.permissions().mode() & 0o777, 0o700);
@@ -119,21 +119,21 @@ mod tests {
     fn a_run_directory_that_others_can_enter_or_replace_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run");
-        drop(RunDir::claim(dir.path()).unwrap());
+        drop(RunDir::claim(None, dir.path()).unwrap());
         assert!(run.is_dir(), "it stays for the next start");
         fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
-        let refused = RunDir::claim(dir.path()).unwrap_err().to_string();
+        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
         assert!(refused.contains("0750") && refused.contains("chmod 700"), "{refused}");
         fs::remove_dir(&run).unwrap();
         std::os::unix::fs::symlink("/tmp", &run).unwrap();
-        let refused = RunDir::claim(dir.path()).unwrap_err().to_string();
+        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
         assert!(refused.contains("is no directory"), "{refused}");
         if rustix::process::geteuid().is_root() {
             fs::remove_file(&run).unwrap();
             fs::create_dir(&run).unwrap();
             fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
             std::os::unix::fs::chown(&run, Some(65534), None).unwrap();
-            let refused = RunDir::claim(dir.path()).unwrap_err().to_string();
+            let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
             assert!(refused.contains("belongs to user 65534"), "{refused}");
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction};
 
 use super::{
-    OpenError, SCHEMA, SCHEMA_VERSION, begin_immediate, distrust, is_busy_error, of_sqlite, quick_check,
+    OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, of_sqlite, quick_check,
     settle_pragmas, wait_for_locks,
 };
 use crate::bookkeeping;
@@ -31,8 +31,13 @@ pub(super) struct Object {
 
 /// The objects of `schema.sql`, in its order; for an application's file those of [`TABLES`].
 pub(super) fn objects(is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
+    objects_of(&SCHEMA, is_embedded)
+}
+
+/// As [`objects`], of another version.
+pub(super) fn objects_of(schema: &Schema, is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
     let wanted = Connection::open_in_memory()?;
-    wanted.execute_batch(SCHEMA)?;
+    wanted.execute_batch(schema.sql)?;
     let mut statement = wanted.prepare(
         "SELECT type, name, sql, tbl_name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid",
     )?;
@@ -108,10 +113,11 @@ fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqli
                 }
             }
         }
-        Some(SCHEMA_VERSION) => {}
+        Some(version) if version == SCHEMA.version => {}
         Some(other) => {
             return Ok(Some(format!(
-                "inboxd's tables in the file have version {other}, this inboxd knows {SCHEMA_VERSION}; start the inboxd that made them"
+                "inboxd's tables in the file have version {other}, this inboxd knows {}; start the inboxd that made them",
+                SCHEMA.version
             )));
         }
     }
@@ -133,7 +139,7 @@ fn create(tx: &Transaction<'_>) -> rusqlite::Result<()> {
     for object in objects(true)? {
         tx.execute_batch(&object.sql)?;
     }
-    bookkeeping::note_schema_version(tx, SCHEMA_VERSION)?;
+    bookkeeping::note_schema_version(tx, SCHEMA.version)?;
     Ok(())
 }
 

@@ -20,6 +20,8 @@ use rusqlite::Connection;
 use sha2::Sha256;
 use tempfile::TempDir;
 
+pub mod truth;
+
 pub const STRIPE_SECRET: &str = "whsec_a_secret_of_the_tests";
 pub const GITHUB_SECRET: &str = "a secret of the github tests";
 
@@ -65,6 +67,11 @@ impl Daemon {
         Self::in_dir(Arc::new(folder(config, files)))
     }
 
+    /// A folder with a configuration and its secrets.
+    pub fn folder(config: &str) -> TempDir {
+        folder(config, &[])
+    }
+
     /// Starts (again) on what the folder holds, and waits until it is ready.
     pub fn in_dir(dir: Arc<TempDir>) -> Self {
         let command = Command::new(env!("CARGO_BIN_EXE_inboxd"));
@@ -73,15 +80,21 @@ impl Daemon {
 
     /// As [`Daemon::in_dir`], through a prepared command (`sh -c "ulimit …; exec …"`).
     pub fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        Self::spawn_with_stdin(dir, command)
+    }
+
+    /// As [`Daemon::spawn`], with the standard input that the command has.
+    pub fn spawn_with_stdin(dir: Arc<TempDir>, mut command: Command) -> Self {
         let mut child = command
             .args(["--config", "inboxd.toml", "serve"])
             .current_dir(dir.path())
             .env("RUST_LOG", "info")
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(command);
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
         let ready = lines
@@ -104,6 +117,16 @@ impl Daemon {
             }
         });
         Self { dir, child, webhooks, admin, log }
+    }
+
+    /// A thread of the daemon, by its name.
+    pub fn thread(&self, name: &str) -> u32 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let task = tasks
+            .map(|task| task.unwrap().path())
+            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
+        task.and_then(|task| task.file_name()?.to_str()?.parse().ok())
+            .unwrap_or_else(|| panic!("no thread {name}"))
     }
 
     pub fn pid(&self) -> u32 {
@@ -137,6 +160,12 @@ impl Daemon {
     pub fn stop(mut self) -> Option<i32> {
         terminate(self.child.id());
         self.child.wait().unwrap().code()
+    }
+
+    /// Waits until the process ends by itself; the signal that ended it.
+    pub fn exit_signal(&mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        self.child.wait().unwrap().signal()
     }
 
     /// Waits until the process ends by itself.
@@ -250,14 +279,35 @@ pub fn open(path: &Path) -> Connection {
 /// One keep-alive connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
+    is_closing: bool,
 }
 
 impl Client {
     pub fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: &str) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Self { stream: BufReader::new(stream), is_closing: false })
+    }
+
+    /// Whether the latest answer said that no other follows.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// The answer, or `None` when the daemon went away.
+    pub fn try_post(
+        &mut self,
+        path: &str,
+        headers: &[&str],
+        body: impl AsRef<[u8]>,
+    ) -> Option<(u16, String)> {
+        self.try_send("POST", path, headers, body.as_ref()).ok()?;
+        self.try_answer()
     }
 
     pub fn post(&mut self, path: &str, headers: &[&str], body: impl AsRef<[u8]>) -> (u16, String) {
@@ -274,6 +324,10 @@ impl Client {
     }
 
     pub fn send(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
+        self.try_send(method, path, headers, body).unwrap();
+    }
+
+    fn try_send(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> std::io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
         for header in headers {
             write!(head, "{header}\r\n").unwrap();
@@ -281,7 +335,7 @@ impl Client {
         write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
-        self.stream.get_mut().write_all(&bytes).unwrap();
+        self.stream.get_mut().write_all(&bytes)
     }
 
     pub fn answer(&mut self) -> (u16, String) {
@@ -305,6 +359,7 @@ impl Client {
             }
         }
         let status = head.split(' ').nth(1)?.parse().ok()?;
+        self.is_closing = head.to_ascii_lowercase().contains("connection: close");
         let length = head
             .lines()
             .filter_map(|line| line.split_once(':'))

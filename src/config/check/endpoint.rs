@@ -72,11 +72,6 @@ impl Checker {
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
         self.fits(&key, &raw, &scheme, mode, limits);
-        if mode == Mode::Proxy && scheme.is_batch() {
-            let rule = "sends several events in one request, and the application can answer for one only";
-            let advice = "write mode = \"async\" and keep forward: each event is sent to it by itself";
-            self.problem(format!("{key}.mode"), format!("\"proxy\": {} {rule}; {advice}", scheme.name()));
-        }
         let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
@@ -133,7 +128,11 @@ impl Checker {
                 "{key}.replay: has no effect: {name} signs the event's id, so ids tell replays"
             ));
         }
-        if scheme.is_batch() && !raw.forward.is_empty() {
+        if mode == Mode::Proxy && scheme.is_batch() {
+            let rule = "sends several events in one request, and the application can answer for one only";
+            let advice = "write mode = \"async\" and keep forward: each event is sent to it by itself";
+            self.problem(format!("{key}.mode"), format!("\"proxy\": {name} {rule}; {advice}"));
+        } else if scheme.is_batch() && !raw.forward.is_empty() {
             self.warn(format!(
                 "{key}.forward: {name} sends several events in one request; each is forwarded by itself, without what was around it"
             ));

@@ -1,0 +1,199 @@
+//! How fast a delivery is, in one run and as ratios: the machine may be busy, the ratios hold.
+//!
+//! `cargo bench` measures everything; `cargo bench --bench path -- ratios` (or `fsync`, `memory`, `start`,
+//! `million`) one part. Nothing but a real disk is interesting: the files are made below `target/`.
+
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should stop")]
+#![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints rates and ratios")]
+#![allow(missing_docs, reason = "a program, not a library")]
+
+mod load;
+mod process;
+mod stack;
+
+use std::time::{Duration, Instant};
+
+use load::Events;
+use rusqlite::Connection;
+use stack::{Stack, Upstream};
+
+/// Rounds of the whole comparison; each ratio is the median of its rounds.
+const ROUNDS: usize = 3;
+
+fn main() {
+    let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let is_wanted = |part: &str| wanted.is_empty() || wanted.iter().any(|name| name == part);
+    println!("machine: {} cores, files in {}", cores(), stack::base().display());
+    let parts: [(&str, fn()); 5] = [
+        ("ratios", ratios),
+        ("fsync", process::slow_fsync),
+        ("memory", process::memory),
+        ("start", process::start),
+        ("million", process::million),
+    ];
+    for (name, part) in parts {
+        if is_wanted(name) {
+            println!("\n== {name}");
+            part();
+        }
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// One line of a table: what was measured, and how it compares with the bar.
+pub(crate) fn report(what: &str, value: f64, bar: f64, at_least: bool) {
+    let holds = if at_least { value >= bar } else { value <= bar };
+    let (sign, word) = (if at_least { ">=" } else { "<=" }, if holds { "holds" } else { "FALLS SHORT" });
+    println!("{what:<64} {value:>9.2}   bar {sign} {bar:<6} {word}");
+}
+
+/// Rates of one round, in events per second.
+#[derive(Default)]
+struct Round {
+    raw_1: f64,
+    raw_64: f64,
+    verified: f64,
+    whole_1: f64,
+    whole_16: f64,
+    whole_64: f64,
+    ungrouped_64: f64,
+    /// Processor time of an event, senders included, in microseconds: it hardly depends on what else runs.
+    raw_64_us: f64,
+    whole_64_us: f64,
+}
+
+fn ratios() {
+    let rounds: Vec<_> = (0..ROUNDS).map(round).collect();
+    let rate = |what: &str, of: fn(&Round) -> f64| {
+        let all: Vec<_> = rounds.iter().map(|round| format!("{:>7.0}", of(round))).collect();
+        println!("{what:<64} {} events/s", all.join(" "));
+    };
+    rate("(a) raw SQLite, the same rows, one a transaction", |r| r.raw_1);
+    rate("(a) raw SQLite, the same rows, 64 a transaction", |r| r.raw_64);
+    rate("(b) front + tiny_http + verification, no database, 64 conn.", |r| r.verified);
+    rate("(c) whole path, 1 connection", |r| r.whole_1);
+    rate("(c) whole path, 16 connections", |r| r.whole_16);
+    rate("(c) whole path, 64 connections", |r| r.whole_64);
+    rate("(d) whole path, 64 connections, group commit off", |r| r.ungrouped_64);
+    let median = |of: fn(&Round) -> f64| {
+        let mut all: Vec<_> = rounds.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    report("whole path, 64 connections / raw SQLite, 64", median(|r| r.whole_64 / r.raw_64), 0.30, true);
+    report("whole path, 1 connection / raw SQLite, 1", median(|r| r.whole_1 / r.raw_1), 0.40, true);
+    report("group commit on / off, 64 connections", median(|r| r.whole_64 / r.ungrouped_64), 3.0, true);
+    println!(
+        "{:<64} {:>9.1} and {:.1}",
+        "processor time, µs an event: whole path with its senders, and raw",
+        median(|r| r.whole_64_us),
+        median(|r| r.raw_64_us)
+    );
+    println!(
+        "{:<64} {:>9.2}",
+        "whole path, 64 connections / the same without a database",
+        median(|r| r.whole_64 / r.verified)
+    );
+}
+
+fn round(number: usize) -> Round {
+    let events = |name: &str, count: usize| Events::new(&format!("{name}{number}"), count);
+    let whole = |name: &str, connections: usize, count: usize, batch_jobs_max: usize| {
+        let stack = Stack::start(Upstream::Daemon { batch_jobs_max });
+        let rate = load::run(&stack.address, connections, &events(name, count).signed());
+        stack.stop(count);
+        rate
+    };
+    let mut costs = Vec::new();
+    let mut costing = |count: usize, run: &mut dyn FnMut() -> f64| {
+        let before = processor_us();
+        let rate = run();
+        costs.push((processor_us() - before) / ratio(count, 1));
+        rate
+    };
+    let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+    let raw_events = events("rb", 60_000);
+    let raw_64 = costing(60_000, &mut || raw(&raw_events, 64));
+    drop(raw_events);
+    let stack = Stack::start(Upstream::Daemon { batch_jobs_max: grouped });
+    let requests = events("wc", 60_000).signed();
+    let whole_64 = costing(60_000, &mut || load::run(&stack.address, 64, &requests));
+    drop(requests);
+    stack.stop(60_000);
+    Round {
+        raw_1: raw(&events("ra", 8_000), 1),
+        whole_1: whole("wa", 1, 8_000, grouped),
+        raw_64,
+        whole_64,
+        raw_64_us: costs[0],
+        whole_64_us: costs[1],
+        verified: {
+            let stack = Stack::start(Upstream::Verifier);
+            let rate = load::run(&stack.address, 64, &events("v", 60_000).signed());
+            stack.stop(0);
+            rate
+        },
+        whole_16: whole("wb", 16, 40_000, grouped),
+        ungrouped_64: whole("u", 64, 15_000, 1),
+    }
+}
+
+/// What any program would have to do at least: the three rows of a payment, by prepared statements, in
+/// the same schema with the same durability.
+fn raw(events: &Events, batch: usize) -> f64 {
+    let dir = tempfile::tempdir_in(stack::base()).unwrap();
+    let conn = inboxd::db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    conn.pragma_update(None, "wal_autocheckpoint", 1000).unwrap();
+    let started = Instant::now();
+    for chunk in events.all.chunks(batch) {
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        for event in chunk {
+            insert(&conn, event);
+        }
+        conn.execute_batch("COMMIT").unwrap();
+    }
+    rate(events.all.len(), started)
+}
+
+fn insert(conn: &Connection, event: &load::Event) {
+    let inbox = "INSERT INTO webhook_inbox (provider, endpoint, event_id, event_type, object_id, livemode,
+            api_version, headers, payload, body_sha256, state, attempts, available_at_ms, received_at_ms,
+            processed_at_ms)
+        VALUES ('stripe', 'billing', ?1, 'invoice.paid', ?2, 0, '2025-03-31.basil', '{}', ?3, ?4, 'done', 1, ?5, ?5, ?5)";
+    let invoice = "INSERT INTO invoices (id, customer_id, status, currency, amount_paid, paid_at_ms,
+            created_at_ms, updated_at_ms)
+        VALUES (?1, 'cus_1', 'paid', 'eur', 4200, ?2, ?2, ?2)";
+    let entry =
+        "INSERT INTO ledger_entries (entry_key, invoice_id, kind, amount, currency, event_id, endpoint,
+            booked_at_ms)
+        VALUES (?1, ?2, 'payment', 4200, 'eur', ?3, 'billing', ?4)";
+    let now_ms = 1_764_000_000_000_i64;
+    conn.prepare_cached(inbox)
+        .unwrap()
+        .execute((&event.id, &event.invoice, &event.body, [7_u8; 32], now_ms))
+        .unwrap();
+    conn.prepare_cached(invoice).unwrap().execute((&event.invoice, now_ms)).unwrap();
+    let key = format!("payment:{}", event.invoice);
+    conn.prepare_cached(entry).unwrap().execute((key, &event.invoice, &event.id, now_ms)).unwrap();
+}
+
+/// Processor time of this process so far.
+fn processor_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    // a tick is 10 ms on every Linux
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap() * 10_000.0).sum()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(crate) fn ratio(a: usize, b: usize) -> f64 {
+    a as f64 / b as f64
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub(crate) fn rate(count: usize, since: Instant) -> f64 {
+    count as f64 / since.elapsed().as_secs_f64()
+}

@@ -1,0 +1,181 @@
+//! The shipped binary from outside: memory, starts, a slow disk, a large file.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::load::{self, Events};
+use crate::{ratio, report, stack};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
+
+struct Daemon {
+    child: Child,
+    address: String,
+    ready_after: Duration,
+    dir: Arc<TempDir>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        Self::spawn(Arc::new(stack::folder()), Command::new(BINARY))
+    }
+
+    fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
+        let started = Instant::now();
+        let mut child = command
+            .args(["--config", "inboxd.toml", "serve"])
+            .current_dir(dir.path())
+            .env("RUST_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let ready = lines.by_ref().find(|line| {
+            said.lock().unwrap().push_str(line);
+            line.starts_with("ready")
+        });
+        let ready_after = started.elapsed();
+        let Some(ready) = ready else {
+            panic!("the daemon did not get ready: {}", said.lock().unwrap());
+        };
+        let address = ready.split("http://").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address, ready_after, dir }
+    }
+
+    fn database(&self) -> std::path::PathBuf {
+        self.dir.path().join("data/inboxd.db")
+    }
+
+    /// A line of `/proc/PID/status` in MiB.
+    fn status_mib(&self, name: &str) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Every fsync takes 2 ms longer: how many events share one.
+pub(crate) fn slow_fsync() {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    let dir = Arc::new(stack::folder());
+    let trace = dir.path().join("trace");
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-qq", "--seccomp-bpf", "-e", "trace=fsync"]);
+    command.args(["-e", "inject=fsync:delay_exit=2000", "-o"]).arg(&trace).arg(BINARY);
+    let daemon = Daemon::spawn(dir, command);
+    let count = 20_000;
+    let before = fsyncs(&trace);
+    let rate = load::run(&daemon.address, 64, &Events::new("f", count).signed());
+    let synced = fsyncs(&trace) - before;
+    println!(
+        "{count} events at {rate:.0} events/s with {synced} delayed fsyncs, those of checkpoints included"
+    );
+    report("events per fsync, 64 connections, every fsync + 2 ms", ratio(count, synced), 20.0, true);
+}
+
+fn fsyncs(trace: &Path) -> usize {
+    let text = std::fs::read_to_string(trace).unwrap();
+    text.lines().filter(|line| line.contains("fsync(")).count()
+}
+
+pub(crate) fn memory() {
+    let daemon = Daemon::start();
+    std::thread::sleep(Duration::from_secs(2));
+    report("resident memory, idle, MiB", daemon.status_mib("VmRSS"), 20.0, false);
+    let rate = load::run_made(&daemon.address, 64, "m", 0..100_000);
+    println!("100,000 events at {rate:.0} events/s, signed while they were sent");
+    report("resident memory after 100,000 events, MiB", daemon.status_mib("VmRSS"), 64.0, false);
+    println!("{:<64} {:>9.2}", "its highest value, MiB", daemon.status_mib("VmHWM"));
+}
+
+pub(crate) fn start() {
+    let mut empty: Vec<_> = (0..20).map(|_| Daemon::start().ready_after).collect();
+    empty.sort();
+    report("start to ready on an empty database, ms: median", ms(empty[10]), 200.0, false);
+    report("start to ready on an empty database, ms: slowest of 20", ms(empty[19]), 200.0, false);
+
+    let (master, log_mib) = killed_with_a_long_log();
+    let mut restarts: Vec<_> = (0..100)
+        .map(|_| {
+            let dir = Arc::new(stack::folder());
+            copy(&master.path().join("data"), &dir.path().join("data"));
+            Daemon::spawn(dir, Command::new(BINARY)).ready_after
+        })
+        .collect();
+    restarts.sort();
+    println!("100 restarts after a kill, with a log of {log_mib} MiB to be moved into the file");
+    println!("{:<64} {:>9.2}", "restart to ready, ms: median", ms(restarts[50]));
+    report("restart to ready, ms: p99", ms(restarts[98]), 500.0, false);
+}
+
+/// A reader keeps the log from being cut; then comes a kill.
+fn killed_with_a_long_log() -> (Arc<TempDir>, u64) {
+    let mut daemon = Daemon::start();
+    let reader = rusqlite::Connection::open(daemon.database()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM webhook_inbox").unwrap();
+    let log = daemon.dir.path().join("data/inboxd.db-wal");
+    let bytes = || log.metadata().unwrap().len();
+    let mut number = 0;
+    while bytes() < 32 << 20 {
+        load::run_made(&daemon.address, 16, "l", number..number + 500);
+        number += 500;
+    }
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let log_mib = bytes() >> 20;
+    // a reader that closes last would move the log itself: it goes away without a word
+    std::mem::forget(reader);
+    (Arc::clone(&daemon.dir), log_mib)
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for name in ["inboxd.db", "inboxd.db-wal"] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// Whether the file's size slows the path down.
+pub(crate) fn million() {
+    let daemon = Daemon::start();
+    let step = 50_000;
+    let mut rates = Vec::new();
+    for part in 0..20 {
+        rates.push(load::run_made(&daemon.address, 64, "k", part * step..(part + 1) * step));
+    }
+    for (part, rate) in rates.iter().enumerate() {
+        println!("events {:>9} to {:>9}: {rate:>7.0} events/s", part * step, (part + 1) * step);
+    }
+    let file_mib = daemon.database().metadata().unwrap().len() >> 20;
+    println!("the file has {file_mib} MiB; resident memory {:.1} MiB", daemon.status_mib("VmRSS"));
+    let median = |rates: &[f64]| {
+        let mut rates = rates.to_vec();
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    let (beginning, end) = (median(&rates[..5]), median(&rates[15..]));
+    report("the last 250,000 of 1,000,000 events / the first 250,000", end / beginning, 0.8, true);
+}

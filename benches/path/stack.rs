@@ -1,0 +1,165 @@
+//! The path of a delivery inside this process, so that parts of it can be left out.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use inboxd::config::{Config, MissingSecrets};
+use inboxd::front::{self, Bounds, Front, Listener};
+use inboxd::http::App;
+use inboxd::proxy::Proxy;
+use inboxd::receive::Endpoint;
+use inboxd::verify::{Delivery, Headers, Verifier};
+use inboxd::writer::{self, Writer};
+use inboxd::{db, handlers};
+use tempfile::TempDir;
+
+pub(crate) const CONFIG: &str = r#"
+data_dir = "data"
+[listen]
+webhooks = "127.0.0.1:0"
+admin = "off"
+[limits]
+disk_free_min = 0
+[endpoint.billing]
+provider = "stripe"
+path = "/webhooks/stripe"
+secrets = ["file:secret"]
+handlers = ["billing"]
+"#;
+
+/// Below `target/`: on a disk, not in memory.
+pub(crate) fn base() -> PathBuf {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).to_owned();
+    std::fs::create_dir_all(&base).unwrap();
+    base
+}
+
+/// A folder with a configuration and its secret.
+pub(crate) fn folder() -> TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir_in(base()).unwrap();
+    std::fs::write(dir.path().join("inboxd.toml"), CONFIG).unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, crate::load::SECRET).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    dir
+}
+
+/// What stands behind the front.
+pub(crate) enum Upstream {
+    /// tiny_http and verification; whatever verifies is answered 200.
+    Verifier,
+    /// All of it.
+    Daemon { batch_jobs_max: usize },
+}
+
+pub(crate) struct Stack {
+    pub(crate) address: String,
+    front: front::Handle,
+    front_thread: JoinHandle<()>,
+    server: Arc<tiny_http::Server>,
+    workers: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<rusqlite::Result<()>>>,
+    dir: TempDir,
+}
+
+impl Stack {
+    pub(crate) fn start(upstream: Upstream) -> Self {
+        let dir = folder();
+        let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+        let socket = dir.path().join("http.sock");
+        let server = Arc::new(tiny_http::Server::http_unix(&socket).unwrap());
+        let endpoint = config.endpoints.into_iter().next().unwrap();
+        let (workers, writer) = match upstream {
+            Upstream::Verifier => {
+                let verifier = Arc::new(endpoint.verifier);
+                (work(&server, move |server| while verify_one(server, &verifier) {}), None)
+            }
+            Upstream::Daemon { batch_jobs_max } => {
+                std::fs::create_dir(&config.data_dir).unwrap();
+                let conn = db::open_writer(&config.database).unwrap();
+                let mut settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
+                settings.batch_jobs_max = batch_jobs_max;
+                let (writer, handle) = Writer::new(conn, settings).unwrap();
+                let writer = thread::spawn(move || writer.run());
+                let billing = handlers::Registry::new().find("billing").unwrap();
+                let endpoint = Endpoint { config: endpoint, handlers: vec![billing] };
+                let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
+                let wakes = Default::default();
+                let app = Arc::new(App::new(&[Arc::new(endpoint)], None, handle, wakes, proxy));
+                (work(&server, move |server| drop(app.serve(server))), Some(writer))
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let settings = front::Settings {
+            listener: front::WEBHOOKS,
+            upstream_socket: socket,
+            connections_max: 512,
+            descriptors_max: front::raise_descriptor_limit(),
+            body_bytes_max: Box::new(|_| 1 << 20),
+            trusted_proxies: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            bounds: Bounds::default(),
+            on_dead: Box::new(|_| {}),
+        };
+        let front = Front::new(Listener::Tcp(listener), settings).unwrap();
+        let handle = front.handle();
+        let front_thread = thread::spawn(move || front.run());
+        Self { address, front: handle, front_thread, server, workers, writer, dir }
+    }
+
+    /// Ends it, and looks whether it stored so many events.
+    pub(crate) fn stop(self, events: usize) {
+        self.front.stop_accepting();
+        assert_eq!(self.front.drain(Duration::from_secs(10)), 0);
+        self.front_thread.join().unwrap();
+        for _ in &self.workers {
+            self.server.unblock();
+        }
+        for worker in self.workers {
+            worker.join().unwrap();
+        }
+        if let Some(writer) = self.writer {
+            writer.join().unwrap().unwrap();
+            let database = self.dir.path().join("data/inboxd.db");
+            let reader = db::open_reader(&database, Duration::from_secs(10)).unwrap();
+            let entries: i64 =
+                reader.query_row("SELECT count(*) FROM main.ledger_entries", [], |row| row.get(0)).unwrap();
+            assert_eq!(usize::try_from(entries).unwrap(), events, "events and effects");
+        }
+    }
+}
+
+fn work(
+    server: &Arc<tiny_http::Server>,
+    serve: impl Fn(&tiny_http::Server) + Clone + Send + 'static,
+) -> Vec<JoinHandle<()>> {
+    let worker = |_| {
+        let (server, serve) = (Arc::clone(server), serve.clone());
+        thread::spawn(move || serve(&server))
+    };
+    (0..crate::cores().max(2)).map(worker).collect()
+}
+
+/// Answers one request; `false` when there are no more.
+fn verify_one(server: &tiny_http::Server, verifier: &Verifier) -> bool {
+    let Ok(mut request) = server.recv() else {
+        return false;
+    };
+    let mut body = Vec::with_capacity(request.body_length().unwrap_or(0));
+    request.as_reader().read_to_end(&mut body).unwrap();
+    let mut headers = Headers::default();
+    for header in request.headers() {
+        headers.push(header.field.as_str().as_str(), header.value.as_str());
+    }
+    let delivery =
+        Delivery { method: request.method().as_str(), url: request.url(), headers: &headers, body };
+    let is_good = verifier.verify(delivery, inboxd::clock::now_ms()).is_ok();
+    let response = tiny_http::Response::from_string("{\"outcome\":\"processed\"}")
+        .with_status_code(if is_good { 200 } else { 400 });
+    request.respond(response).unwrap();
+    true
+}

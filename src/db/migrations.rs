@@ -1,0 +1,202 @@
+//! From an older schema to this version's: the copy that is made first, the one transaction, the way back.
+//!
+//! Migrations go forward only and one version at a time. Nothing is lost on the way: a file is either as
+//! it was, or upgraded as a whole, and beside it lies a copy of what it was. A file that is newer than this
+//! program is never touched.
+//!
+//! **To change `schema.sql` after a release:** raise [`SCHEMA`]`.version`, append a [`Migration`] whose
+//! result has the definitions that `schema.sql` has now (a start compares them, comments and layout aside),
+//! keep the old text as `tests/fixtures/schema-N.sql`. `ALTER TABLE … ADD COLUMN` puts a column behind the
+//! last one, before the table's CHECKs: so does `schema.sql`. For anything else make the table anew: rename
+//! the old one away, create, `INSERT … SELECT`, drop, and create its indexes and triggers last.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+
+use super::{OpenError, begin_immediate, compare_schema_to, create_private_dir, create_private_file};
+use crate::clock;
+use crate::failpoint;
+
+/// What a database file of this program looks like, and how older ones get there.
+#[derive(Debug, Clone, Copy)]
+pub struct Schema {
+    /// Kept in `user_version`.
+    pub version: i64,
+    /// What a new file is made from.
+    pub sql: &'static str,
+    /// In the order of their versions, without gaps, up to `version`.
+    pub migrations: &'static [Migration],
+}
+
+/// The way from the version before to `to`.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// The version that it leads to.
+    pub to: i64,
+    /// Statements; they run in the transaction of the whole upgrade.
+    pub sql: &'static str,
+}
+
+/// This version's schema.
+pub const SCHEMA: Schema = Schema { version: 1, sql: include_str!("../../schema.sql"), migrations: &[] };
+
+impl Schema {
+    /// The migrations that an older file needs; `None` where the way is not known.
+    pub(super) fn way_from(&self, version: i64) -> Option<&'static [Migration]> {
+        let first = self.migrations.iter().position(|migration| migration.to == version + 1)?;
+        let way = &self.migrations[first..];
+        let is_whole = way.iter().zip(version + 1..).all(|(migration, to)| migration.to == to)
+            && way.last()?.to == self.version;
+        is_whole.then_some(way)
+    }
+}
+
+/// Upgrades the file in one transaction, after a copy of it was made.
+///
+/// # Errors
+/// The file is as it was, also when the error is that there is no room for the copy.
+pub(super) fn upgrade(
+    conn: &Connection,
+    path: &Path,
+    schema: &Schema,
+    from: i64,
+    way: &[Migration],
+) -> Result<(), OpenError> {
+    let to = schema.version;
+    let copy = copy_before(conn, path, from)?;
+    failpoint::reach("migration_copied");
+    match migrate(conn, path, schema, way) {
+        Ok(()) => {
+            log::warn!(
+                "{}: upgraded from schema version {from} to {to}. The way back, at the loss of what arrives from \
+                 now on: stop inboxd, remove {path}-wal and {path}-shm, move {copy} to {path}, start the older inboxd",
+                path.display(),
+                path = path.display(),
+                copy = copy.display()
+            );
+            Ok(())
+        }
+        Err(error) => {
+            // the file is as it was: the copy says nothing more, and a start is tried again and again
+            drop(fs::remove_file(copy));
+            Err(error)
+        }
+    }
+}
+
+fn migrate(conn: &Connection, path: &Path, schema: &Schema, way: &[Migration]) -> Result<(), OpenError> {
+    let from = way.first().map_or(schema.version, |migration| migration.to - 1);
+    let failed = |source| OpenError::Upgrade { path: path.to_owned(), from, to: schema.version, source };
+    let tx = begin_immediate(conn).map_err(failed)?;
+    for migration in way {
+        tx.execute_batch(migration.sql).map_err(failed)?;
+        tx.pragma_update(None, "user_version", migration.to).map_err(failed)?;
+        failpoint::reach("migration_step");
+    }
+    let dangling = tx.prepare("PRAGMA foreign_key_check").and_then(|mut check| check.exists([]));
+    if dangling.map_err(failed)? {
+        return Err(OpenError::Refused {
+            path: path.to_owned(),
+            reason: "the upgrade would leave rows that refer to nothing; nothing was changed: \
+                     start the older inboxd again and report this"
+                .to_owned(),
+        });
+    }
+    compare_schema_to(&tx, path, schema)?;
+    failpoint::reach("migration_commit_before");
+    tx.commit().map_err(failed)?;
+    failpoint::reach("migration_commit_after");
+    Ok(())
+}
+
+/// A complete copy under `backups/`, checked and on the disk before it has its name. Earlier copies of the
+/// same version are from upgrades that did not happen, and go.
+fn copy_before(conn: &Connection, path: &Path, version: i64) -> Result<PathBuf, OpenError> {
+    let dir = path.parent().unwrap_or(Path::new(".")).join("backups");
+    create_private_dir(&dir)?;
+    let temporary = dir.join("incomplete.db");
+    drop(fs::remove_file(&temporary));
+    require_room(conn, path, &dir)?;
+    let copy = vacuum_into(conn, path, &temporary).and_then(|()| {
+        let io = |source| OpenError::Io { action: format!("keep {}", temporary.display()), source };
+        let prefix = format!("pre-migration-v{version}-");
+        let copy = dir.join(format!("{prefix}{}.db", compact_time(clock::now_ms())));
+        let earlier = copies(&dir, &prefix).map_err(io)?;
+        File::open(&temporary).and_then(|file| file.sync_all()).map_err(io)?;
+        fs::rename(&temporary, &copy).map_err(io)?;
+        File::open(&dir).and_then(|dir| dir.sync_all()).map_err(io)?;
+        for earlier in earlier.iter().filter(|earlier| **earlier != copy) {
+            drop(fs::remove_file(earlier));
+        }
+        Ok(copy)
+    });
+    if copy.is_err() {
+        drop(fs::remove_file(&temporary));
+    }
+    copy
+}
+
+/// The copy may be as large as the file, and so may the log of a migration that rewrites every row.
+fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenError> {
+    let sql = |source| OpenError::Sql { path: path.to_owned(), source };
+    let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let bytes = number("page_count").map_err(sql)? * number("page_size").map_err(sql)?;
+    let needed = u64::try_from(bytes).unwrap_or(0) * 2 + ROOM_BESIDE_BYTES;
+    let disk = rustix::fs::statvfs(dir).map_err(|error| OpenError::Io {
+        action: format!("read the free space of {}", dir.display()),
+        source: error.into(),
+    })?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(OpenError::Refused {
+        path: path.to_owned(),
+        reason: format!(
+            "the upgrade of this file needs {} MiB of free space for a copy and for its log, and {} has {} MiB; \
+             make room and start again, or start the older inboxd",
+            needed.div_ceil(1 << 20),
+            dir.display(),
+            free >> 20
+        ),
+    })
+}
+
+fn vacuum_into(conn: &Connection, path: &Path, copy: &Path) -> Result<(), OpenError> {
+    let sql = |source| OpenError::Sql { path: path.to_owned(), source };
+    // an empty file is allowed as the target: it has the right mode from the start
+    create_private_file(copy)?;
+    conn.execute("VACUUM main INTO ?1", [copy.to_string_lossy()]).map_err(sql)?;
+    drop(fs::set_permissions(copy, fs::Permissions::from_mode(0o600)));
+    let copied = Connection::open(copy).map_err(sql)?;
+    let finding: String = copied.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(sql)?;
+    if finding == "ok" {
+        return Ok(());
+    }
+    Err(OpenError::Damaged { path: path.to_owned(), finding })
+}
+
+fn copies(dir: &Path, prefix: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// e.g. `20260131T090000Z`
+fn compact_time(now_ms: i64) -> String {
+    Timestamp::from_millisecond(now_ms)
+        .map_or_else(|_| now_ms.to_string(), |time| time.strftime("%Y%m%dT%H%M%SZ").to_string())
+}
+
+/// Beside the copy and the log.
+const ROOM_BESIDE_BYTES: u64 = 16 << 20;

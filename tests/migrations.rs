@@ -1,0 +1,243 @@
+//! Older files are upgraded as a whole or not at all, with a copy beside them; newer ones are left alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use inboxd::db::{self, Migration, OpenError, SCHEMA, Schema};
+use rusqlite::Connection;
+use support::{Daemon, invoice_event};
+use tempfile::TempDir;
+
+/// Every schema that a release has had, oldest first.
+const RELEASED: [(i64, &str); 1] = [(1, include_str!("fixtures/schema-1.sql"))];
+
+/// Rows as that release wrote them.
+const ROWS: &str = include_str!("fixtures/rows-1.sql");
+
+/// A file as version `version` left it: with its rows, its mode and its settings.
+fn file_of(version: i64, sql: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL").unwrap();
+    conn.pragma_update(None, "application_id", 0x696e_6278).unwrap();
+    conn.execute_batch(sql).unwrap();
+    conn.execute_batch(ROWS).unwrap();
+    conn.pragma_update(None, "user_version", version).unwrap();
+    (dir, path)
+}
+
+fn count(conn: &Connection, sql: &str) -> i64 {
+    conn.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn version(conn: &Connection) -> i64 {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
+/// `schema.sql` with another column, and the way there.
+const NEXT: Schema = Schema {
+    version: 3,
+    sql: "CREATE TABLE webhook_inbox (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL, note TEXT,
+                                      CHECK (event_id <> '')) STRICT;
+          CREATE TABLE kept (k TEXT PRIMARY KEY, v INTEGER NOT NULL) STRICT; -- made anew by the second step",
+    migrations: &[
+        Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT" },
+        Migration {
+            to: 3,
+            sql: "ALTER TABLE kept RENAME TO kept_before;
+                  CREATE TABLE kept (k TEXT PRIMARY KEY, v INTEGER NOT NULL) STRICT;
+                  INSERT INTO kept (k, v) SELECT k, 1 FROM kept_before;
+                  DROP TABLE kept_before",
+        },
+    ],
+};
+const FIRST: Schema = Schema {
+    version: 1,
+    sql: "CREATE TABLE webhook_inbox (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL, CHECK (event_id <> '')) STRICT;
+          CREATE TABLE kept (k TEXT PRIMARY KEY) STRICT;",
+    migrations: &[],
+};
+
+fn file_of_first() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let conn = db::open_writer_as(&path, &FIRST).unwrap();
+    conn.execute_batch(
+        "INSERT INTO webhook_inbox (event_id) VALUES ('evt_1'), ('evt_2'); INSERT INTO kept VALUES ('a')",
+    )
+    .unwrap();
+    (dir, path)
+}
+
+fn copies(dir: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(dir.join("backups")).into_iter().flatten();
+    let mut copies: Vec<_> = found.map(|entry| entry.unwrap().path()).collect();
+    copies.sort();
+    copies
+}
+
+#[test]
+fn the_fixture_of_the_current_version_is_schema_sql() {
+    let (version, fixture) = RELEASED[RELEASED.len() - 1];
+    assert_eq!(version, SCHEMA.version, "keep the schema of every version as tests/fixtures/schema-N.sql");
+    assert!(
+        fixture == SCHEMA.sql,
+        "schema.sql has changed. Before the first release: cp schema.sql tests/fixtures/schema-1.sql. After it: \
+         raise SCHEMA.version in src/db/migrations.rs, add a Migration that leads to the new text, put the new \
+         text into tests/fixtures/schema-{}.sql, add it to RELEASED, and leave the older fixtures alone",
+        version + 1
+    );
+}
+
+#[test]
+fn a_file_of_every_released_version_is_opened_with_its_rows_and_takes_deliveries() {
+    for (released, sql) in RELEASED {
+        let (dir, path) = file_of(released, sql);
+        let conn = db::open_writer(&path).unwrap();
+        assert_eq!(version(&conn), SCHEMA.version);
+        assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 3);
+        assert_eq!(copies(dir.path()).len(), usize::from(released < SCHEMA.version));
+        drop(conn);
+
+        let home = Daemon::folder(support::CONFIG);
+        fs::create_dir(home.path().join("data")).unwrap();
+        fs::copy(&path, home.path().join("data/inboxd.db")).unwrap();
+        let daemon = Daemon::in_dir(Arc::new(home));
+        let again = daemon.stripe(&invoice_event("evt_old_1", "paid", "in_old_1", 4200));
+        assert_eq!(again, (200, r#"{"outcome":"duplicate"}"#.to_owned()), "version {released}");
+        let same_payment = daemon.stripe(&invoice_event("evt_new_1", "paid", "in_old_1", 4200));
+        assert_eq!(same_payment.0, 200);
+        let new = daemon.stripe(&invoice_event("evt_new_2", "paid", "in_new_2", 4200));
+        assert_eq!(new, (200, r#"{"outcome":"processed"}"#.to_owned()));
+        assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 2);
+    }
+}
+
+#[test]
+fn an_older_file_is_upgraded_over_several_versions_and_a_copy_is_kept() {
+    let (dir, path) = file_of_first();
+    let conn = db::open_writer_as(&path, &NEXT).unwrap();
+    assert_eq!(version(&conn), 3);
+    assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox WHERE note IS NULL"), 2);
+    assert_eq!(count(&conn, "SELECT sum(v) FROM kept"), 1);
+    let copies = copies(dir.path());
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    let name = copies[0].file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("pre-migration-v1-2") && name.ends_with("Z.db"), "{name}");
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&copies[0]).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    drop(conn);
+    // the way back
+    fs::rename(&copies[0], &path).unwrap();
+    let conn = db::open_writer_as(&path, &FIRST).unwrap();
+    assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 2);
+}
+
+#[test]
+fn an_upgrade_that_fails_changes_nothing_and_leaves_no_copy() {
+    let (dir, path) = file_of_first();
+    const BROKEN: Schema = Schema {
+        migrations: &[
+            Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT" },
+            Migration { to: 3, sql: "INSERT INTO nowhere VALUES (1)" },
+        ],
+        ..NEXT
+    };
+    let error = db::open_writer_as(&path, &BROKEN).unwrap_err();
+    assert!(matches!(error, OpenError::Upgrade { from: 1, to: 3, .. }), "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert_eq!(copies(dir.path()), Vec::<PathBuf>::new());
+    assert_eq!(version(&db::open_writer_as(&path, &FIRST).unwrap()), 1);
+}
+
+#[test]
+fn a_migration_that_leads_elsewhere_than_schema_sql_is_refused() {
+    let (_dir, path) = file_of_first();
+    const ELSEWHERE: Schema = Schema {
+        version: 2,
+        migrations: &[Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN notes TEXT" }],
+        ..NEXT
+    };
+    let error = db::open_writer_as(&path, &ELSEWHERE).unwrap_err();
+    assert!(error.to_string().contains("the table"), "{error}");
+    assert_eq!(version(&db::open_writer_as(&path, &FIRST).unwrap()), 1);
+}
+
+#[test]
+fn a_newer_file_is_refused_and_not_touched() {
+    let (dir, path) = file_of(SCHEMA.version + 1, SCHEMA.sql);
+    let before = fs::read(&path).unwrap();
+    let error = db::open_writer(&path).unwrap_err().to_string();
+    assert!(error.contains("start the newer inboxd again") && error.contains("pre-migration-v"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(copies(dir.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_table_that_was_altered_by_hand_is_refused_and_a_comment_is_no_alteration() {
+    let other_words = SCHEMA.sql.replace("-- the provider's id;", "-- the id of the provider;");
+    assert_ne!(other_words, SCHEMA.sql);
+    let (_dir, path) = file_of(SCHEMA.version, &other_words);
+    db::open_writer(&path).unwrap();
+    let (_dir, path) = file_of(SCHEMA.version, &SCHEMA.sql.replace("CHECK (event_id <> ''),", ""));
+    let error = db::open_writer(&path).unwrap_err().to_string();
+    assert!(error.contains("webhook_inbox is missing or was altered"), "{error}");
+}
+
+/// The process under the knife: this very test binary, started anew by [`killed_at`].
+#[test]
+fn upgrade_when_told_to() {
+    #[allow(clippy::disallowed_methods, reason = "not the daemon's: how this binary tells itself")]
+    let told = std::env::var("INBOXD_TEST_UPGRADE");
+    if let Ok(path) = told {
+        db::open_writer_as(Path::new(&path), &NEXT).unwrap();
+    }
+}
+
+/// Upgrades the file in a process that dies at the n-th hit of a failpoint. Whether it died.
+#[cfg(feature = "failpoints")]
+fn killed_at(path: &Path, point: &str, hit: u64) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "upgrade_when_told_to"])
+        .env("INBOXD_TEST_UPGRADE", path)
+        .env("INBOXD_FAILPOINT", format!("{point}:{hit}"))
+        .output()
+        .unwrap()
+        .status;
+    status.signal() == Some(9)
+}
+
+#[test]
+#[cfg(feature = "failpoints")]
+fn a_kill_anywhere_in_an_upgrade_leaves_the_old_file_or_the_new_one() {
+    let points = [
+        ("migration_copied", 1, 1),
+        ("migration_step", 1, 1),
+        ("migration_step", 2, 1),
+        ("migration_commit_before", 1, 1),
+        ("migration_commit_after", 1, 3),
+    ];
+    for (point, hit, version_then) in points {
+        let (dir, path) = file_of_first();
+        assert!(killed_at(&path, point, hit), "{point}:{hit} was not reached");
+        let found = version(&Connection::open(&path).unwrap());
+        assert_eq!(found, version_then, "{point}:{hit}");
+        let conn = db::open_writer_as(&path, &NEXT).unwrap();
+        assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 2);
+        assert_eq!(count(&conn, "SELECT sum(v) FROM kept"), 1);
+        let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(check, "ok");
+        assert_eq!(copies(dir.path()).len(), 1, "{point}:{hit}");
+    }
+    let (_dir, path) = file_of_first();
+    assert!(!killed_at(&path, "migration_step", 3), "there are two steps");
+}
