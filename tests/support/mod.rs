@@ -123,14 +123,20 @@ impl Daemon {
         Ok(Self { dir, child, webhooks, admin, log })
     }
 
-    /// A thread of the daemon, by its name.
+    /// A thread of the daemon, by its name, which a thread that is new takes when it has its first turn.
     pub fn thread(&self, name: &str) -> u32 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        let task = tasks
-            .map(|task| task.unwrap().path())
-            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
-        task.and_then(|task| task.file_name()?.to_str()?.parse().ok())
-            .unwrap_or_else(|| panic!("no thread {name}"))
+        let start = std::time::Instant::now();
+        loop {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            let task = tasks
+                .map(|task| task.unwrap().path())
+                .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
+            if let Some(task) = task {
+                return task.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(5), "no thread {name}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn pid(&self) -> u32 {
