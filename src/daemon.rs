@@ -47,6 +47,9 @@ use systemd::Probe;
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// How long open connections may still send what they are about to, before the idle ones are closed.
+const LAST_CALL_TIME: Duration = Duration::from_millis(500);
+
 /// How often a start that is kept waiting says so.
 const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -365,6 +368,11 @@ impl Daemon {
         // while it is still ours: the next daemon may bind the path as soon as nobody listens
         self.socket_files.clear();
         let end = Instant::now() + time_max;
+        thread::scope(|scope| {
+            for front in &self.fronts {
+                scope.spawn(|| front.last_call(LAST_CALL_TIME));
+            }
+        });
         for front in &self.fronts {
             front.stop_accepting();
         }

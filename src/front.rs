@@ -306,10 +306,23 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Ends the accept loop and gives the open connections so long to send what they are about to: each
+    /// request is still answered, and told that the connection closes. Closing at once would cut off the
+    /// clients whose next request is on its way.
+    pub fn last_call(&self, at_most: Duration) {
+        self.shared.table.begin_closing();
+        self.end_accepting();
+        self.shared.table.await_end(at_most);
+    }
+
     /// Ends the accept loop and closes the connections on which no request has begun. The others
     /// finish the one they are in, and are told that the connection closes.
     pub fn stop_accepting(&self) {
         self.shared.table.close_idle();
+        self.end_accepting();
+    }
+
+    fn end_accepting(&self) {
         // Readable for good from now on: the loop may look whenever it likes. Fails only if it was done before.
         self.shared.stop.shutdown(std::net::Shutdown::Both).ok();
     }

@@ -820,6 +820,31 @@ fn stopping_closes_idle_connections_and_finishes_begun_requests() {
 }
 
 #[test]
+fn a_request_that_is_on_its_way_at_the_last_call_is_answered_and_told_to_be_the_last() {
+    let mut front = Fixture::start();
+    let mut clients = [front.client(), front.client()];
+    for client in &mut clients {
+        client.send(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(client.answer().header("connection"), None);
+    }
+    let handle = front.handle.clone();
+    let last_call = thread::spawn(move || {
+        let since = Instant::now();
+        handle.last_call(Duration::from_secs(10));
+        since.elapsed()
+    });
+    front.join();
+    assert!(TcpStream::connect(front.address).is_err());
+    for client in &mut clients {
+        client.send(b"GET / HTTP/1.1\r\n\r\n");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    }
+    drop(clients);
+    assert!(last_call.join().unwrap() < Duration::from_secs(9), "it waits for nobody who has left");
+}
+
+#[test]
 fn draining_is_bounded_and_who_is_cut_is_told_to_come_again() {
     let front = Fixture::start();
     let mut half = front.client();

@@ -138,9 +138,12 @@ fn ten_restarts_and_five_kills_under_load_refuse_no_connection() {
 fn what_arrives_while_nobody_serves_waits_and_is_answered() {
     let manager = Manager::new();
     let mut early = Client::connect(&manager.address());
-    early.send("GET", "/readyz", &[], b"");
-    let _daemon = manager.start();
-    assert_eq!(early.answer().0, 200);
+    let body = support::invoice_event("evt_1", "paid", "in_1", 4200);
+    let signature = support::stripe_signature(&body, support::now_s(), support::STRIPE_SECRET);
+    early.send("POST", "/webhooks/stripe", &[&signature], body.as_bytes());
+    let daemon = manager.start();
+    assert_eq!(early.answer(), (200, r#"{"outcome":"processed"}"#.to_owned()));
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
 }
 
 #[test]

@@ -27,7 +27,12 @@ impl RunDir {
     /// What the service manager has made, or `run` in the data directory; where that path is too long for a socket, a new directory with a name
     /// that nobody can guess.
     pub(super) fn claim(runtime_dir: Option<&Path>, data_dir: &Path) -> Result<Self, StartError> {
-        let path = runtime_dir.map_or_else(|| data_dir.join("run"), Path::to_owned);
+        let path = match runtime_dir {
+            // the mode that systemd gives it where the unit does not say RuntimeDirectoryMode=0700
+            Some(dir) if fs::metadata(dir).is_ok_and(|dir| dir.mode() & 0o077 != 0) => dir.join("private"),
+            Some(dir) => dir.to_owned(),
+            None => data_dir.join("run"),
+        };
         if path.as_os_str().len() <= DIR_BYTES_MAX {
             return Self::kept(path);
         }
@@ -113,6 +118,17 @@ mod tests {
         let path = first.path.clone();
         drop(first);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_runtime_directory_that_others_can_enter_holds_a_private_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, place) in [(0o700, ""), (0o755, "private")] {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let claimed = RunDir::claim(Some(dir.path()), Path::new("/nowhere")).unwrap();
+            assert_eq!(claimed.path, dir.path().join(place));
+            assert_eq!(fs::metadata(&claimed.path).unwrap().mode() & 0o777, 0o700);
+        }
     }
 
     #[test]

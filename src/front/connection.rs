@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             if self.slot.served().is_err()
-                || self.slot.is_closing() && self.buffer.is_empty() && !self.stream.has_input()
+                || self.slot.is_closed_to_idle() && self.buffer.is_empty() && !self.stream.has_input()
             {
                 return Ok(());
             }

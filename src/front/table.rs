@@ -28,7 +28,10 @@ struct Inner {
     changed: Condvar,
     /// What the times of the phases count from.
     epoch: Instant,
+    /// No connection is to come, and the next answer on each says that it is the last.
     closing: AtomicBool,
+    /// Nobody is waited for who has not begun a request.
+    closed_to_idle: AtomicBool,
     /// A new connection waits, and an answered one could leave for it.
     crowded: AtomicBool,
     counters: Arc<Counters>,
@@ -93,6 +96,7 @@ impl Table {
             changed: Condvar::new(),
             epoch: Instant::now(),
             closing: AtomicBool::new(false),
+            closed_to_idle: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             counters,
         };
@@ -162,7 +166,12 @@ impl Table {
         lock(&self.inner.state).open.len()
     }
 
-    /// Whether [`Table::close_idle`] was called: no request is to follow the present one.
+    /// No request is to follow the present one, or the next, on any connection.
+    pub(super) fn begin_closing(&self) {
+        self.inner.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether [`Table::begin_closing`] was called: no request is to follow the present one.
     pub(super) fn is_closing(&self) -> bool {
         self.inner.closing.load(Ordering::SeqCst)
     }
@@ -170,7 +179,8 @@ impl Table {
     /// Ends the connections on which no request has begun. One whose request is already in the socket
     /// is still served.
     pub(super) fn close_idle(&self) {
-        self.inner.closing.store(true, Ordering::SeqCst);
+        self.begin_closing();
+        self.inner.closed_to_idle.store(true, Ordering::SeqCst);
         for connection in lock(&self.inner.state).open.values() {
             let phase = connection.phase.load(Ordering::SeqCst);
             if matches!(phase & KIND, IDLE | RESTED) && !connection.stream.has_input() {
@@ -185,15 +195,21 @@ impl Table {
         self.inner.changed.notify_all();
     }
 
+    /// Waits until all have left and none can come, for so long at most.
+    pub(super) fn await_end(&self, at_most: Duration) {
+        drop(self.state_at_end(at_most));
+    }
+
+    fn state_at_end(&self, at_most: Duration) -> MutexGuard<'_, State> {
+        let is_in_use = |state: &mut State| state.accepting || !state.open.is_empty();
+        let waited = self.inner.changed.wait_timeout_while(lock(&self.inner.state), at_most, is_in_use);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// Waits until all have left; those which have not after `at_most` are told to come again, shut
     /// down and counted.
     pub(super) fn drain(&self, at_most: Duration) -> usize {
-        let is_in_use = |state: &mut State| state.accepting || !state.open.is_empty();
-        let (state, _) = self
-            .inner
-            .changed
-            .wait_timeout_while(lock(&self.inner.state), at_most, is_in_use)
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.state_at_end(at_most);
         for connection in state.open.values() {
             // Some turn from waiting to reading and back in between.
             while !connection.is_closed() && !connection.close(connection.phase.load(Ordering::SeqCst)) {}
@@ -437,6 +453,11 @@ impl Slot {
     /// Nothing more is owed to the client.
     pub(super) fn parting(&self) -> Result<(), Evicted> {
         self.enter(PARTING)
+    }
+
+    /// Whether the connection is to close unless a request has begun.
+    pub(super) fn is_closed_to_idle(&self) -> bool {
+        self.inner.closed_to_idle.load(Ordering::SeqCst)
     }
 
     /// Whether the connection is to close after this request.

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -85,7 +85,12 @@ impl Daemon {
     }
 
     /// As [`Daemon::spawn`], with the standard input that the command has.
-    pub fn spawn_with_stdin(dir: Arc<TempDir>, mut command: Command) -> Self {
+    pub fn spawn_with_stdin(dir: Arc<TempDir>, command: Command) -> Self {
+        Self::try_spawn(dir, command).unwrap_or_else(|(_, log)| panic!("the daemon did not get ready: {log}"))
+    }
+
+    /// As [`Daemon::spawn_with_stdin`]; how it ended, and what it said, where it did before it was ready.
+    pub fn try_spawn(dir: Arc<TempDir>, mut command: Command) -> Result<Self, (ExitStatus, String)> {
         let mut child = command
             .args(["--config", "inboxd.toml", "serve"])
             .current_dir(dir.path())
@@ -103,7 +108,8 @@ impl Daemon {
             .inspect(|line| log.lock().unwrap().push_str(&format!("{line}\n")))
             .find(|line| line.starts_with("ready"));
         let Some(ready) = ready else {
-            panic!("the daemon did not get ready: {}", log.lock().unwrap());
+            let log = log.lock().unwrap().clone();
+            return Err((child.wait().unwrap(), log));
         };
         let address = |name: &str| {
             let rest = ready.split(&format!("{name} http://")).nth(1).unwrap_or_default();
@@ -116,17 +122,23 @@ impl Daemon {
                 log_end.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
-        Self { dir, child, webhooks, admin, log }
+        Ok(Self { dir, child, webhooks, admin, log })
     }
 
-    /// A thread of the daemon, by its name.
+    /// A thread of the daemon, by its name, which a thread that is new takes when it has its first turn.
     pub fn thread(&self, name: &str) -> u32 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        let task = tasks
-            .map(|task| task.unwrap().path())
-            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
-        task.and_then(|task| task.file_name()?.to_str()?.parse().ok())
-            .unwrap_or_else(|| panic!("no thread {name}"))
+        let start = std::time::Instant::now();
+        loop {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            let task = tasks
+                .map(|task| task.unwrap().path())
+                .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
+            if let Some(task) = task {
+                return task.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(5), "no thread {name}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn pid(&self) -> u32 {
