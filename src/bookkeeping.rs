@@ -8,6 +8,9 @@ pub const LAST_START: &str = "last_start";
 /// When the latest purge ended, and what it did.
 pub const LAST_PURGE: &str = "last_purge";
 
+/// What deliveries were answered since that start.
+pub const ANSWERS: &str = "answers";
+
 /// A remembered value, and when it was noted in milliseconds since the epoch.
 ///
 /// # Errors

@@ -234,18 +234,19 @@ impl Daemon {
         let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
         let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
         let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
-        let background_settings = background::Settings {
+        let probe_path = systemd::new_probe_path()
+            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
+        let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
+        let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
+        let app = Arc::new(app.with_probe(probe_path.clone()));
+        let settings = background::Settings {
             worker_threads: config.worker.threads,
             retention: config.retention,
             alert: config.alert,
             database: config.database.clone(),
+            answers: app.answers(),
         };
-        let background =
-            Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, background_settings)?;
-        let probe_path = systemd::new_probe_path()
-            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
-        let app = App::new(&endpoints, config.public_url.clone(), handle, (wake, outbox_wake), proxy);
-        let app = Arc::new(app.with_probe(probe_path.clone()));
+        let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
         let server = serve_behind_the_front(&run_dir)?;
         let workers = spawn_workers(&app, &server, &sender)?;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tiny_http::{Header, Method, Request, Response, StatusCode};
 
@@ -32,6 +32,27 @@ const NOBODY: &Preset = &Preset::PLAIN;
 /// Seconds after which a sender is asked to try again.
 const RETRY_AFTER_S: u64 = 5;
 
+/// How often deliveries were answered with which class of status, since the start.
+#[derive(Debug, Default)]
+pub struct Answers([AtomicU64; 3]);
+
+impl Answers {
+    /// 2xx, 4xx and 5xx, in this order.
+    pub fn counts(&self) -> [u64; 3] {
+        self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, status: u16) {
+        let [accepted, refused, failed] = &self.0;
+        let class = match status {
+            ..400 => accepted,
+            400..500 => refused,
+            500.. => failed,
+        };
+        class.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// What all workers share.
 #[derive(Debug)]
 pub struct App {
@@ -41,6 +62,7 @@ pub struct App {
     wake: Arc<Wake>,
     outbox_wake: Arc<Wake>,
     proxy: Arc<Proxy>,
+    answers: Arc<Answers>,
     is_draining: AtomicBool,
     probe_path: Option<String>,
 }
@@ -82,6 +104,7 @@ impl App {
             wake,
             outbox_wake,
             proxy,
+            answers: Arc::default(),
             is_draining: AtomicBool::new(false),
             probe_path: None,
         }
@@ -91,6 +114,11 @@ impl App {
     #[must_use]
     pub fn with_probe(self, path: String) -> Self {
         Self { probe_path: Some(path), ..self }
+    }
+
+    /// What deliveries were answered.
+    pub fn answers(&self) -> Arc<Answers> {
+        Arc::clone(&self.answers)
     }
 
     /// From now on `/readyz` says no; deliveries in flight are still answered.
@@ -132,13 +160,15 @@ impl App {
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
             }
             path if self.probe_path.as_deref() == Some(path) => {
-                self.writer.probe(move || answer(request, &Answer::Alive, NOBODY));
+                self.writer.probe(move || answer(request, &Answer::Alive));
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
-                None => answer(request, &Answer::NotFound, NOBODY),
-                Some(endpoint) if *request.method() != Method::Post => self.challenge(request, endpoint),
+                None => answer(request, &Answer::NotFound),
+                Some(endpoint) if *request.method() != Method::Post => {
+                    self.challenge(self.sender(request, endpoint));
+                }
                 Some(endpoint) => match read_body(&mut request) {
-                    Ok(body) => self.receive(request, endpoint, body),
+                    Ok(body) => self.receive(self.sender(request, endpoint), body),
                     // the front sends complete requests only: it has gone away
                     Err(error) => log::debug!("a request ended early: {error}"),
                 },
@@ -148,65 +178,65 @@ impl App {
 
     fn probe(&self, request: Request, result: Answer) {
         match request.method() {
-            Method::Get | Method::Head => answer(request, &result, NOBODY),
-            _ => answer(request, &Answer::MethodNotAllowed, NOBODY),
+            Method::Get | Method::Head => answer(request, &result),
+            _ => answer(request, &Answer::MethodNotAllowed),
         }
     }
 
     /// A handshake without a body, where the provider has one; else the wrong method.
-    fn challenge(&self, request: Request, endpoint: &Endpoint) {
-        let (headers, url) = (Headers::default(), self.public_url(&request));
-        let delivery =
-            Delivery { method: request.method().as_str(), url: &url, headers: &headers, body: &[][..] };
-        let verifier = &endpoint.config.verifier;
-        let result = match verifier.unsigned_handshake(&delivery) {
+    fn challenge(&self, sender: Sender) {
+        let (headers, url) = (Headers::default(), self.public_url(&sender.request));
+        let method = sender.request.method().as_str();
+        let delivery = Delivery { method, url: &url, headers: &headers, body: &[][..] };
+        let config = &sender.endpoint.config;
+        let result = match config.verifier.unsigned_handshake(&delivery) {
             Some(reply) => {
-                log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
+                log::info!("handshake endpoint={} status={}", config.name, reply.status);
                 Answer::Handshake(reply)
             }
             None => Answer::MethodNotAllowed,
         };
-        answer(request, &result, verifier.scheme().behaviour());
+        sender.answer(&result);
+    }
+
+    fn sender(&self, request: Request, endpoint: &Arc<Endpoint>) -> Sender {
+        Sender { request, endpoint: Arc::clone(endpoint), answers: Arc::clone(&self.answers) }
     }
 
     /// Verifies one delivery and hands it to the writer, the request with it.
-    fn receive(&self, request: Request, endpoint: &Arc<Endpoint>, body: Vec<u8>) {
+    fn receive(&self, sender: Sender, body: Vec<u8>) {
         let now_ms = clock::now_ms();
-        let preset = endpoint.config.verifier.scheme().behaviour();
-        let events = match self.verify(&request, endpoint, body, now_ms) {
+        let endpoint = Arc::clone(&sender.endpoint);
+        let events = match self.verify(&sender.request, &endpoint, body, now_ms) {
             Ok(Verified::Events(events)) => events,
             Ok(Verified::Handshake(reply)) => {
                 log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
-                return answer(request, &Answer::Handshake(reply), preset);
+                return sender.answer(&Answer::Handshake(reply));
             }
             Err(rejection) => {
-                log_rejection(&request, endpoint, &rejection);
-                return answer(request, &Answer::Rejected(rejection), preset);
+                log_rejection(&sender.request, &endpoint, &rejection);
+                return sender.answer(&Answer::Rejected(rejection));
             }
         };
         let told = Told { endpoint: endpoint.config.name.clone(), event_id: ids(&events) };
-        let Some(events) = receive::dispositions(endpoint, events) else {
+        let Some(events) = receive::dispositions(&endpoint, events) else {
             log::info!(
                 "refused endpoint={} event_id={} reason=scope_mismatch: the event is of another mode or account",
                 told.endpoint,
                 told.event_id
             );
-            return answer(request, &Answer::ScopeMismatch, preset);
+            return sender.answer(&Answer::ScopeMismatch);
         };
         if events.is_empty() {
             // nothing to commit: some providers test a URL with an empty batch
-            return answer(
-                request,
-                &told.answer_to(Ok(Receipt { outcome: Outcome::Ignored, review: None })),
-                preset,
-            );
+            let receipt = Receipt { outcome: Outcome::Ignored, review: None };
+            return sender.answer(&told.answer_to(Ok(receipt)));
         }
-        let events = match one_for_application(endpoint, events) {
-            Ok(event) => return self.ask_application(request, endpoint, event, told, now_ms),
+        let events = match one_for_application(&endpoint, events) {
+            Ok(event) => return self.ask_application(sender, event, told, now_ms),
             Err(events) => events,
         };
-        let (endpoint, wake) = (Arc::clone(endpoint), Arc::clone(&self.wake));
-        let outbox_wake = Arc::clone(&self.outbox_wake);
+        let (wake, outbox_wake) = (Arc::clone(&self.wake), Arc::clone(&self.outbox_wake));
         self.writer.submit(
             move |tx| receive::store_all(tx, &endpoint, &events, now_ms),
             move |result| {
@@ -218,29 +248,21 @@ impl App {
                     Ok(Receipt { outcome: Outcome::Duplicate, .. }) | Err(_) => {}
                     Ok(_) => outbox_wake.ring(),
                 }
-                answer(request, &told.answer_to(result), preset);
+                sender.answer(&told.answer_to(result));
             },
         );
     }
 
     /// The application answers for the event, on a thread of its own: a worker never waits for it.
-    fn ask_application(
-        &self,
-        request: Request,
-        endpoint: &Arc<Endpoint>,
-        event: VerifiedEvent,
-        told: Told,
-        now_ms: i64,
-    ) {
-        let asked_for = Arc::clone(endpoint);
-        self.proxy.ask(endpoint, event, now_ms, move |asked| {
-            let result = match asked {
+    fn ask_application(&self, sender: Sender, event: VerifiedEvent, told: Told, now_ms: i64) {
+        let endpoint = Arc::clone(&sender.endpoint);
+        self.proxy.ask(&endpoint, event, now_ms, move |asked| {
+            sender.answer(&match asked {
                 Asked::Settled(receipt) => told.answer_to(Ok(receipt)),
                 Asked::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
                 Asked::Failed(status) => Answer::ApplicationFailed(status),
                 Asked::NotStored(error) => told.answer_to(Err(error)),
-            };
-            answer(request, &result, asked_for.config.verifier.scheme().behaviour());
+            });
         });
     }
 
@@ -282,6 +304,20 @@ fn one_for_application(
             events.extend(last);
             Err(events)
         }
+    }
+}
+
+/// Who waits for the answer to a delivery.
+struct Sender {
+    request: Request,
+    endpoint: Arc<Endpoint>,
+    answers: Arc<Answers>,
+}
+
+impl Sender {
+    fn answer(self, result: &Answer) {
+        let preset = self.endpoint.config.verifier.scheme().behaviour();
+        self.answers.count(send(self.request, result, preset));
     }
 }
 
@@ -485,7 +521,12 @@ fn wire(answer: &Answer, preset: &Preset) -> Wire {
 /// A TwiML document that says nothing.
 const TWIML: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
 
-fn answer(request: Request, answer: &Answer, preset: &Preset) {
+fn answer(request: Request, result: &Answer) {
+    send(request, result, NOBODY);
+}
+
+/// Returns the status.
+fn send(request: Request, answer: &Answer, preset: &Preset) -> u16 {
     let Wire { status, content_type, body, untold } = wire(answer, preset);
     let mut response = Response::from_string(body)
         .with_status_code(StatusCode(status))
@@ -516,6 +557,7 @@ fn answer(request: Request, answer: &Answer, preset: &Preset) {
     if let Err(error) = request.respond(response) {
         log::debug!("an answer could not be sent: {error}");
     }
+    status
 }
 
 #[allow(clippy::expect_used, reason = "names and values are constants of this module")]

@@ -146,10 +146,7 @@ fn emit_queues_a_row_once_and_says_whether_it_did() {
     assert_eq!(daemon.text("SELECT group_concat(more, '') FROM seen"), "1000");
     let row = "SELECT destination || ' ' || topic || ' ' || operation_key || ' ' || payload || ' ' || endpoint || ' ' \
                || event_id || ' ' || object_id || ' ' || content_type FROM outbox";
-    assert_eq!(
-        daemon.text(row),
-        r#"app Charged charge:ch_1 {"n":1} shop evt_1 ch_1 application/json"#
-    );
+    assert_eq!(daemon.text(row), r#"app Charged charge:ch_1 {"n":1} shop evt_1 ch_1 application/json"#);
 }
 
 #[test]

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "daemon",
         &[
+            "bookkeeping",
             "config",
             "front",
             "http",

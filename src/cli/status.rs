@@ -19,6 +19,7 @@ struct Status {
     last_purge: Option<(String, i64)>,
     last_hour: Vec<OfType>,
     took: Option<Took>,
+    answers: Option<[i64; 3]>,
     gaps: Vec<Gap>,
     now_ms: i64,
 }
@@ -43,6 +44,7 @@ impl Status {
             last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
             took: recent::took(conn, hour_ago_ms)?,
+            answers: bookkeeping::recall(conn, bookkeeping::ANSWERS)?.and_then(|(text, _)| answers(&text)),
             gaps: last_start.map_or(Ok(Vec::new()), |(_, at_ms)| recent::gaps(conn, at_ms))?,
             now_ms,
         })
@@ -86,6 +88,7 @@ impl Status {
             "last_purge": self.last_purge.as_ref().map(|(what, at_ms)| json!({ "purged": what, "at_ms": at_ms })),
             "last_hour": self.last_hour.iter().map(type_json).collect::<Value>(),
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
+            "answers_since_start": self.answers.map(|[accepted, refused, failed]| json!({ "2xx": accepted, "4xx": refused, "5xx": failed })),
             "gaps": self.gaps.iter().map(|gap| json!({ "endpoint": gap.endpoint, "from_ms": gap.from_ms, "to_ms": gap.to_ms })).collect::<Value>(),
             "endpoints": self.inbox.endpoints.iter().map(endpoint).collect::<Value>(),
             "destinations": self.outbox.iter().map(|standing| self.standing_json(standing)).collect::<Value>(),
@@ -132,6 +135,11 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&["LAST HOUR", "EVENTS", "DUPLICATES", "RATE"], &rows));
         }
+        if let Some([accepted, refused, failed]) = self.answers {
+            text.push_str(&format!(
+                "answers since the latest start: {accepted} accepted (2xx), {refused} refused (4xx), {failed} to be sent again (5xx)\n"
+            ));
+        }
         if let Some(took) = self.took {
             text.push_str(&format!(
                 "from receipt to done: half within {} ms, 95 of 100 within {} ms, all within {} ms\n",
@@ -151,6 +159,12 @@ impl Status {
         }
         text
     }
+}
+
+/// As the daemon notes them: `2xx 4xx 5xx`.
+fn answers(text: &str) -> Option<[i64; 3]> {
+    let counts: Vec<_> = text.split(' ').map_while(|count| count.parse().ok()).collect();
+    counts.try_into().ok()
 }
 
 fn type_json(of: &OfType) -> Value {

@@ -12,10 +12,12 @@ use rusqlite::Connection;
 
 use super::{StartError, spawn};
 use crate::alerts::{self, Alerts, Seen};
+use crate::bookkeeping;
 use crate::clock;
 use crate::config::{Alert, Retention};
 use crate::db;
 use crate::dispatcher::{self, Dispatcher, Tick};
+use crate::http::Answers;
 use crate::retention::Purge;
 use crate::worker::{Step, Wake, Worker};
 use crate::writer::{WriteError, WriterHandle};
@@ -31,6 +33,9 @@ const PURGE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Between two looks for something to tell.
 const ALERT_EVERY: Duration = Duration::from_secs(5);
+
+/// Between two notes of what deliveries were answered.
+const ANSWERS_EVERY: Duration = Duration::from_secs(5);
 
 /// Until the store is asked again.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
@@ -74,6 +79,7 @@ pub(super) struct Settings {
     pub(super) retention: Retention,
     pub(super) alert: Option<Alert>,
     pub(super) database: PathBuf,
+    pub(super) answers: Arc<Answers>,
 }
 
 impl Background {
@@ -108,6 +114,8 @@ impl Background {
         background
             .threads
             .push(spawn("retention", move || purge(&purging, &settings.retention, &database, &stop))?);
+        let (noting, answers, stop) = (writer.clone(), settings.answers, Arc::clone(&background.stop));
+        background.threads.push(spawn("answers", move || note_answers(&noting, &answers, &stop))?);
         if let Some(alert) = settings.alert {
             let (stop, database) = (Arc::clone(&background.stop), settings.database);
             background.threads.push(spawn("alerts", move || watch(&writer, &alert, &database, &stop))?);
@@ -213,6 +221,24 @@ fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Pat
                 Err(error) => break log::warn!("the purge stopped and goes on later: {error}"),
             }
         }
+    }
+}
+
+/// Keeps what `status` shows: `2xx 4xx 5xx` since the start. Nothing is written while nothing comes.
+fn note_answers(writer: &WriterHandle, answers: &Answers, stop: &Stop) {
+    let mut noted = None;
+    let mut is_running = true;
+    while is_running {
+        let counts = answers.counts();
+        if noted != Some(counts) {
+            let text = counts.map(|count| count.to_string()).join(" ");
+            let now_ms = clock::now_ms();
+            match writer.run(move |tx| Ok(bookkeeping::note(tx, bookkeeping::ANSWERS, &text, now_ms)?)) {
+                Ok(()) => noted = Some(counts),
+                Err(error) => log::debug!("the counts of answers are noted later: {error}"),
+            }
+        }
+        is_running = stop.pause(ANSWERS_EVERY);
     }
 }
 
