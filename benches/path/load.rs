@@ -1,13 +1,12 @@
 //! The senders: events as Stripe writes them, signed, over keep-alive connections.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hmac::{Hmac, KeyInit, Mac};
+use rustix::event::{PollFd, PollFlags, poll};
 use sha2::Sha256;
 
 pub(crate) const SECRET: &str = "whsec_a_secret_of_the_bench";
@@ -84,78 +83,77 @@ pub(crate) fn now_s() -> i64 {
 
 /// Sends all requests over so many connections, one at a time on each; events per second.
 pub(crate) fn run(address: &str, connections: usize, requests: &[Vec<u8>]) -> f64 {
-    let next = AtomicUsize::new(0);
-    run_each(address, connections, || requests.get(next.fetch_add(1, Ordering::Relaxed)), requests.len())
+    let mut next = requests.iter();
+    run_each(address, connections, || next.next(), requests.len())
 }
 
 /// As [`run`], with requests that are made when they are sent.
 pub(crate) fn run_made(address: &str, connections: usize, run: &str, numbers: std::ops::Range<usize>) -> f64 {
-    let (next, count, t) = (AtomicUsize::new(numbers.start), numbers.len(), now_s());
-    let make = || {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        (number < numbers.end).then(|| request(&event(run, number).body, t))
-    };
-    run_each(address, connections, make, count)
+    let (count, t) = (numbers.len(), now_s());
+    let mut requests = numbers.map(|number| request(&event(run, number).body, t));
+    run_each(address, connections, || requests.next(), count)
 }
 
+/// One thread waits for all connections at once, so that the senders cost as little as they can.
 fn run_each<R: AsRef<[u8]>>(
     address: &str,
     connections: usize,
-    next: impl Fn() -> Option<R> + Sync,
+    mut next: impl FnMut() -> Option<R>,
     count: usize,
 ) -> f64 {
-    let barrier = Barrier::new(connections + 1);
-    std::thread::scope(|scope| {
-        for _ in 0..connections {
-            scope.spawn(|| {
-                let mut connection = Connection::open(address);
-                barrier.wait();
-                while let Some(request) = next() {
-                    let status = connection.send(request.as_ref());
-                    assert_eq!(status, 200, "every event of the bench is good");
-                }
-                barrier.wait();
-            });
-        }
-        barrier.wait();
-        let started = Instant::now();
-        barrier.wait();
-        crate::rate(count, started)
-    })
+    let mut open: Vec<_> = (0..connections).map(|_| Connection::open(address)).collect();
+    let started = Instant::now();
+    open.retain_mut(|connection| next().is_some_and(|request| connection.send(request.as_ref())));
+    while !open.is_empty() {
+        let mut waiting: Vec<_> =
+            open.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+        poll(&mut waiting, None).unwrap();
+        let mut ready: Vec<_> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.drain(..);
+        open.retain_mut(|connection| {
+            !ready.next().unwrap()
+                || !connection.take_answer()
+                || next().is_some_and(|request| connection.send(request.as_ref()))
+        });
+    }
+    crate::rate(count, started)
 }
 
 struct Connection {
-    stream: BufReader<TcpStream>,
-    line: String,
+    stream: TcpStream,
+    answer: Vec<u8>,
 }
 
 impl Connection {
     fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream), line: String::new() }
+        Self { stream, answer: Vec::with_capacity(1024) }
     }
 
-    fn send(&mut self, request: &[u8]) -> u16 {
-        self.stream.get_mut().write_all(request).unwrap();
-        let (mut status, mut length) = (0, 0);
-        loop {
-            self.line.clear();
-            assert!(self.stream.read_line(&mut self.line).unwrap() > 0, "the connection ended");
-            let line = self.line.trim_end();
-            if line.is_empty() {
-                break;
-            }
-            if status == 0 {
-                status = line.split(' ').nth(1).unwrap().parse().unwrap();
-            } else if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().unwrap();
-            }
+    fn send(&mut self, request: &[u8]) -> bool {
+        self.stream.write_all(request).unwrap();
+        true
+    }
+
+    /// Reads what has come; whether that completes the answer, which must be a 200.
+    fn take_answer(&mut self) -> bool {
+        let mut room = [0; 1024];
+        let count = self.stream.read(&mut room).unwrap();
+        assert!(count > 0, "the connection ended");
+        self.answer.extend_from_slice(&room[..count]);
+        let text = std::str::from_utf8(&self.answer).unwrap();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            return false;
+        };
+        let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
+        });
+        if body.len() < length.unwrap() {
+            return false;
         }
-        let mut body = [0; 512];
-        self.stream.read_exact(&mut body[..length]).unwrap();
-        status
+        assert!(head.starts_with("HTTP/1.1 200 "), "every event of the bench is good: {text}");
+        self.answer.clear();
+        true
     }
 }

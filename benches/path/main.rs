@@ -9,6 +9,7 @@
 
 mod load;
 mod process;
+mod slow_disk;
 mod stack;
 
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ fn main() {
     println!("machine: {} cores, files in {}", cores(), stack::base().display());
     let parts: [(&str, fn()); 5] = [
         ("ratios", ratios),
-        ("fsync", process::slow_fsync),
+        ("fsync", slow_fsync),
         ("memory", process::memory),
         ("start", process::start),
         ("million", process::million),
@@ -66,7 +67,9 @@ struct Round {
 }
 
 fn ratios() {
-    let rounds: Vec<_> = (0..ROUNDS).map(round).collect();
+    let mut rounds = Vec::new();
+    let others = others_percent(|| rounds = (0..ROUNDS).map(round).collect());
+    println!("other processes used {others:.0} % of the processors meanwhile");
     let rate = |what: &str, of: fn(&Round) -> f64| {
         let all: Vec<_> = rounds.iter().map(|round| format!("{:>7.0}", of(round))).collect();
         println!("{what:<64} {} events/s", all.join(" "));
@@ -141,6 +144,28 @@ fn round(number: usize) -> Round {
     }
 }
 
+/// Every fsync takes 2 ms longer: how many events share one, those of checkpoints counted as well.
+fn slow_fsync() {
+    slow_disk::install();
+    slow_disk::delay(Duration::from_millis(2));
+    let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+    let mut per_sync = Vec::new();
+    for round in 0..ROUNDS {
+        let count = 20_000;
+        let requests = Events::new(&format!("f{round}"), count).signed();
+        let stack = Stack::start(Upstream::Daemon { batch_jobs_max: grouped });
+        let before = slow_disk::syncs();
+        let rate = load::run(&stack.address, 64, &requests);
+        let synced = usize::try_from(slow_disk::syncs() - before).unwrap();
+        println!("(e) {count} events over 64 connections at {rate:.0} events/s, {synced} fsyncs");
+        per_sync.push(ratio(count, synced));
+        stack.stop(count);
+    }
+    slow_disk::delay(Duration::ZERO);
+    per_sync.sort_by(f64::total_cmp);
+    report("events per fsync, 64 connections, every fsync + 2 ms", per_sync[ROUNDS / 2], 20.0, true);
+}
+
 /// What any program would have to do at least: the three rows of a payment, by prepared statements, in
 /// the same schema with the same durability.
 fn raw(events: &Events, batch: usize) -> f64 {
@@ -178,6 +203,23 @@ fn insert(conn: &Connection, event: &load::Event) {
     conn.prepare_cached(invoice).unwrap().execute((&event.invoice, now_ms)).unwrap();
     let key = format!("payment:{}", event.invoice);
     conn.prepare_cached(entry).unwrap().execute((key, &event.invoice, &event.id, now_ms)).unwrap();
+}
+
+/// How much of the machine other processes have used while `during` ran, in percent.
+fn others_percent(during: impl FnOnce()) -> f64 {
+    let busy = || {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap();
+        let ticks: Vec<f64> =
+            stat.lines().next().unwrap().split_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
+        // user, nice, system, idle, iowait, irq, softirq, steal
+        let idle = ticks[3] + ticks[4];
+        (ticks[..8].iter().sum::<f64>(), idle, processor_us() / 10_000.0)
+    };
+    let before = busy();
+    during();
+    let after = busy();
+    let [total, idle, own] = [after.0 - before.0, after.1 - before.1, after.2 - before.2];
+    (total - idle - own) / total * 100.0
 }
 
 /// Processor time of this process so far.

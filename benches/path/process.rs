@@ -1,4 +1,4 @@
-//! The shipped binary from outside: memory, starts, a slow disk, a large file.
+//! The shipped binary from outside: memory, starts, a large file.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::load::{self, Events};
-use crate::{ratio, report, stack};
+use crate::{load, report, stack};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
 
@@ -68,33 +67,6 @@ impl Drop for Daemon {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// Every fsync takes 2 ms longer: how many events share one.
-pub(crate) fn slow_fsync() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("skipped: strace is not installed");
-        return;
-    }
-    let dir = Arc::new(stack::folder());
-    let trace = dir.path().join("trace");
-    let mut command = Command::new("strace");
-    command.args(["-D", "-f", "-qq", "--seccomp-bpf", "-e", "trace=fsync"]);
-    command.args(["-e", "inject=fsync:delay_exit=2000", "-o"]).arg(&trace).arg(BINARY);
-    let daemon = Daemon::spawn(dir, command);
-    let count = 20_000;
-    let before = fsyncs(&trace);
-    let rate = load::run(&daemon.address, 64, &Events::new("f", count).signed());
-    let synced = fsyncs(&trace) - before;
-    println!(
-        "{count} events at {rate:.0} events/s with {synced} delayed fsyncs, those of checkpoints included"
-    );
-    report("events per fsync, 64 connections, every fsync + 2 ms", ratio(count, synced), 20.0, true);
-}
-
-fn fsyncs(trace: &Path) -> usize {
-    let text = std::fs::read_to_string(trace).unwrap();
-    text.lines().filter(|line| line.contains("fsync(")).count()
 }
 
 pub(crate) fn memory() {

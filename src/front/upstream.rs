@@ -2,7 +2,7 @@
 //!
 //! tiny_http is never shown anything but a complete request, and never waits for anyone but us.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Upstream {
     }
 
     /// Sends a complete request and reads until tiny_http closes.
-    pub(super) fn exchange(&self, head: &mut Vec<u8>, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub(super) fn exchange(&self, head: &[u8], body: &[u8]) -> Result<Vec<u8>, Failure> {
         let place = Place::take(&self.places, self.queue_time).ok_or(Failure::Busy)?;
         let stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Dead(error),
@@ -49,16 +49,16 @@ impl Upstream {
         }
     }
 
-    fn converse(&self, mut stream: &UnixStream, head: &mut Vec<u8>, body: &[u8]) -> io::Result<Vec<u8>> {
+    fn converse(&self, mut stream: &UnixStream, head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(self.answer_time))?;
         stream.set_write_timeout(Some(self.answer_time))?;
-        if body.len() <= ONE_WRITE_BYTES_MAX {
-            head.extend_from_slice(body);
-            stream.write_all(head)?;
-        } else {
-            stream.write_all(head)?;
-            stream.write_all(body)?;
-        }
+        // both at once, and neither is copied to be behind the other
+        let sent = match stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            sent => sent?,
+        };
+        stream.write_all(&head[sent.min(head.len())..])?;
+        stream.write_all(&body[sent.saturating_sub(head.len())..])?;
         let mut answer = Vec::with_capacity(1024);
         stream.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer)?;
         Ok(answer)
@@ -167,9 +167,6 @@ const DROPPED: [&str; 3] = ["connection", "keep-alive", "server"];
 
 /// Answers are pages and short lines; more than this is a fault.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-
-/// Up to here copying a body behind its head is cheaper than a second write.
-const ONE_WRITE_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
