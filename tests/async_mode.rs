@@ -236,3 +236,21 @@ fn status_tells_the_last_hour_by_type_and_the_silence_around_a_restart() {
     assert!(read(&daemon)["gaps"][0]["to_ms"].is_i64());
     assert!(daemon.inboxd(&["status"]).stdout.contains("ask the provider what it sent"));
 }
+
+#[test]
+fn status_tells_how_deliveries_were_answered_since_the_start() {
+    let daemon = Daemon::with_config(&config(""));
+    daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
+    daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
+    assert_eq!(daemon.client().post("/webhooks/stripe", &[], "{}").0, 400);
+    let told = || {
+        let ran = daemon.inboxd(&["status", "--json"]);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["answers_since_start"].clone()
+    };
+    let end = Instant::now() + DEADLINE;
+    while told() != serde_json::json!({"2xx": 2, "4xx": 1, "5xx": 0}) {
+        assert!(Instant::now() < end, "{}", told());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(daemon.inboxd(&["status"]).stdout.contains("2 accepted (2xx), 1 refused (4xx)"));
+}
