@@ -209,7 +209,7 @@ CREATE TABLE outbox_attempts (
 ) STRICT, WITHOUT ROWID;
 
 -- What is known of a destination beside its configuration. No row: nothing happened yet.
-CREATE TABLE destinations (
+CREATE TABLE outbox_destinations (
   name                   TEXT    PRIMARY KEY,     -- the destination's name in the configuration
   paused_at_ms           INTEGER,                 -- nothing is sent while this is set
   paused_because         TEXT,

@@ -413,6 +413,8 @@ pub struct Instance {
     pub listen: Listen,
     /// The endpoints' names, in the order of the file.
     pub endpoints: Vec<String>,
+    /// Those of them whose application answers for the event.
+    pub proxies: Vec<String>,
     /// The destinations' names, in the order of the file.
     pub destinations: Vec<String>,
 }

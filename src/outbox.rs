@@ -1,4 +1,4 @@
-//! The tables `outbox`, `outbox_attempts` and `destinations`: what must happen outside this file, written in the
+//! The tables `outbox`, `outbox_attempts` and `outbox_destinations`: what must happen outside this file, written in the
 //! event's own transaction, and how its delivery goes.
 //!
 //! A row is unique by its operation key, the effect's own name: asking twice for one effect queues it
@@ -136,6 +136,8 @@ pub struct Standing {
     pub dead: i64,
     /// Since when nothing is sent there, and why.
     pub paused: Option<(i64, String)>,
+    /// Since when the row that has been failing for longest fails.
+    pub failing_since_ms: Option<i64>,
     /// Since when only one request at a time is tried.
     pub circuit_open_since_ms: Option<i64>,
     /// Results that came after their lease was lost.
@@ -157,6 +159,7 @@ pub fn standings(conn: &Connection) -> rusqlite::Result<Vec<Standing>> {
                 oldest_pending_ms: row.get("oldest_pending_ms")?,
                 dead: row.get("dead")?,
                 paused: paused_at.map(|at| (at, because.unwrap_or_default())),
+                failing_since_ms: row.get("failing_since_ms")?,
                 circuit_open_since_ms: row.get("circuit_open_since_ms")?,
                 stale_results: row.get("stale_results")?,
             })
@@ -378,7 +381,8 @@ const DEAD_COUNT: &str = "
     SELECT count(*) FROM main.outbox WHERE state = 'dead'";
 
 const STANDINGS: &str = "
-      WITH waiting AS (SELECT destination, count(*) AS pending, min(created_at_ms) AS oldest
+      WITH waiting AS (SELECT destination, count(*) AS pending, min(created_at_ms) AS oldest,
+                              min(failing_since_ms) AS failing_since_ms
                          FROM main.outbox
                         WHERE state IN ('pending', 'sending')
                         GROUP BY destination),
@@ -388,33 +392,33 @@ const STANDINGS: &str = "
                          GROUP BY destination),
            names AS (SELECT destination AS name FROM waiting
                       UNION SELECT destination FROM given_up
-                      UNION SELECT name FROM main.destinations)
+                      UNION SELECT name FROM main.outbox_destinations)
     SELECT names.name, coalesce(pending, 0) AS pending, oldest AS oldest_pending_ms, coalesce(dead, 0) AS dead,
-           paused_at_ms, paused_because, circuit_open_since_ms, coalesce(stale_results, 0) AS stale_results
+           failing_since_ms, paused_at_ms, paused_because, circuit_open_since_ms, coalesce(stale_results, 0) AS stale_results
       FROM names
       LEFT JOIN waiting ON waiting.destination = names.name
       LEFT JOIN given_up ON given_up.destination = names.name
-      LEFT JOIN main.destinations AS known ON known.name = names.name
+      LEFT JOIN main.outbox_destinations AS known ON known.name = names.name
      ORDER BY names.name";
 
 const PAUSE: &str = "
-    INSERT INTO main.destinations (name, paused_at_ms, paused_because) VALUES (?1, ?2, ?3)
+    INSERT INTO main.outbox_destinations (name, paused_at_ms, paused_because) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET paused_at_ms = ?2, paused_because = ?3 WHERE paused_at_ms IS NULL";
 
 const RESUME: &str = "
-    UPDATE main.destinations
+    UPDATE main.outbox_destinations
        SET paused_at_ms = NULL, paused_because = NULL
      WHERE name = ?1 AND paused_at_ms IS NOT NULL";
 
 const IS_PAUSED: &str = "
-    SELECT 1 FROM main.destinations WHERE name = ?1 AND paused_at_ms IS NOT NULL";
+    SELECT 1 FROM main.outbox_destinations WHERE name = ?1 AND paused_at_ms IS NOT NULL";
 
 const NOTE_CIRCUIT: &str = "
-    INSERT INTO main.destinations (name, circuit_open_since_ms, next_probe_at_ms) VALUES (?1, ?2, ?3)
+    INSERT INTO main.outbox_destinations (name, circuit_open_since_ms, next_probe_at_ms) VALUES (?1, ?2, ?3)
     ON CONFLICT (name) DO UPDATE SET circuit_open_since_ms = ?2, next_probe_at_ms = ?3";
 
 const COUNT_STALE_RESULT: &str = "
-    INSERT INTO main.destinations (name, stale_results) VALUES (?1, 1)
+    INSERT INTO main.outbox_destinations (name, stale_results) VALUES (?1, 1)
     ON CONFLICT (name) DO UPDATE SET stale_results = stale_results + 1";
 
 const LIST: &str = "

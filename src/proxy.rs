@@ -75,15 +75,21 @@ impl Proxy {
             content_type: event.content_type().unwrap_or("application/octet-stream").to_owned(),
             _place: place,
         };
-        let endpoint = Arc::clone(endpoint);
+        let (endpoint, destination) = (Arc::clone(endpoint), target.config().name.clone());
         let lease = endpoint.config.proxy_timeout + LEASE_MORE;
         let lease_id = format!("{now_ms:012x}{:016x}", getrandom::u64().unwrap_or(u64::MAX));
         self.writer.submit(
-            move |tx| receive::claim(tx, &endpoint, &event, (&lease_id, lease), now_ms),
+            move |tx| {
+                if outbox::is_paused(tx, &destination)? {
+                    return Ok(None);
+                }
+                receive::claim(tx, &endpoint, &event, (&lease_id, lease), now_ms).map(Some)
+            },
             move |claim| match claim {
-                Ok(Claim::Ask(claimed)) => call.start(*claimed, answer),
-                Ok(Claim::InProgress(left)) => answer(Asked::InProgress(left)),
-                Ok(Claim::Settled(receipt)) => answer(Asked::Settled(receipt)),
+                Ok(None) => answer(Asked::Failed(503)),
+                Ok(Some(Claim::Ask(claimed))) => call.start(*claimed, answer),
+                Ok(Some(Claim::InProgress(left))) => answer(Asked::InProgress(left)),
+                Ok(Some(Claim::Settled(receipt))) => answer(Asked::Settled(receipt)),
                 Err(error) => answer(Asked::NotStored(error)),
             },
         );

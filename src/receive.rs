@@ -16,7 +16,7 @@ use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
 use crate::reviews::{self, Kind};
-use crate::verify::VerifiedEvent;
+use crate::verify::{BodyVaries, VerifiedEvent};
 use crate::writer::JobError;
 
 /// An endpoint at work: its configuration and the handlers it names, in order.
@@ -247,8 +247,8 @@ pub fn claim(
             let known = delivery.count_duplicate(key)?;
             if !delivery.is_same_fact(&known)? && !event.is_test_send() {
                 let reason = "the same event id came again with another body; the first body was kept";
+                // the application is asked with the first body: a 2xx now would end the provider's retries
                 delivery.open_review(Kind::BodyConflict, key, reason)?;
-                return settled(Outcome::Duplicate);
             }
             if known.is_quarantined && delivery.may_try_again(&known)? {
                 queue::requeue(tx, known.id, now_ms)?;
@@ -376,10 +376,12 @@ impl Stored<'_> {
         if known.body_sha256 == self.event.body_sha256() {
             return Ok(true);
         }
-        // once purged, the first body can no longer be compared
         let varies = self.endpoint.config.verifier.scheme().body_varies();
-        let first = inbox::payload_of(self.tx, known.id)?;
-        Ok(first.is_none_or(|first| varies.same_event(&first, self.event.body())))
+        Ok(match inbox::payload_of(self.tx, known.id)? {
+            Some(first) => varies.same_event(&first, self.event.body()),
+            // purged: only its hash is left, which tells nothing where attempts differ
+            None => varies != BodyVaries::No,
+        })
     }
 
     /// A known event. A quarantined one is tried again: what it was missing may be there by now.

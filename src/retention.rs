@@ -22,7 +22,7 @@ const VACUUM_PAGES: u32 = 1_000;
 enum Phase {
     Payloads { after_id: i64 },
     Keys { after_id: i64 },
-    Pages,
+    Pages { free_before: i64 },
     Done,
 }
 
@@ -75,7 +75,13 @@ impl Change {
         match self {
             Self::DropPayloads(ids) => tombstones::drop_payloads(tx, ids).map(drop),
             Self::Forget(ids) => tombstones::forget(tx, ids).map(drop),
-            Self::GiveBackPages => tx.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})")),
+            Self::GiveBackPages => {
+                // a row for each page: it goes on while it is stepped
+                let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+                let mut pages = statement.query([])?;
+                while pages.next()?.is_some() {}
+                Ok(())
+            }
             Self::NoteEnd { summary, now_ms } => {
                 bookkeeping::note(tx, bookkeeping::LAST_PURGE, summary, *now_ms)
             }
@@ -134,15 +140,17 @@ impl Purge {
                 self.keys += found.count;
                 self.phase = match found.last_id {
                     Some(after_id) => Phase::Keys { after_id },
-                    None => Phase::Pages,
+                    None => Phase::Pages { free_before: i64::MAX },
                 };
             }
-            Phase::Pages => {
+            Phase::Pages { free_before } => {
                 let free: i64 = reader
                     .pragma_query_value(None, "freelist_count", |row| row.get(0))
                     .map_err(unavailable)?;
-                if free > 0 && !self.is_dry {
+                // an application's file may be made so that it keeps its free pages
+                if free > 0 && free < free_before && !self.is_dry {
                     changes.change(Change::GiveBackPages)?;
+                    self.phase = Phase::Pages { free_before: free };
                 } else {
                     self.phase = Phase::Done;
                 }
@@ -173,5 +181,30 @@ impl Purge {
             return Ok(());
         }
         changes.change(change(found.ids.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db;
+
+    #[test]
+    fn free_pages_are_given_back_by_the_thousand() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+        conn.execute_batch(
+            "CREATE TABLE big (b); INSERT INTO big VALUES (zeroblob(4000000)); DROP TABLE big",
+        )
+        .unwrap();
+        let free = |conn: &Connection| -> u32 {
+            conn.pragma_query_value(None, "freelist_count", |row| row.get(0)).unwrap()
+        };
+        let before = free(&conn);
+        assert!(before > 500, "{before}");
+        let tx = conn.transaction().unwrap();
+        Change::GiveBackPages.apply(&tx).unwrap();
+        tx.commit().unwrap();
+        assert_eq!(free(&conn), before.saturating_sub(VACUUM_PAGES));
     }
 }

@@ -291,6 +291,8 @@ fn a_mistake_in_a_destination_is_refused() {
         url = "ftp://example.com" => destination.app.url & "ftp://example.com" & http://
         url = "localhost:3000" => destination.app.url & http://
         url = "http://" => destination.app.url & not a URL
+        url = "http://127.0.0.1:99999/" => destination.app.url & ports are from 1 to 65535
+        url = "http://127.0.0.1:0/" => destination.app.url & ports are from 1 to 65535
         url = "http://canary:canary@example.com/" => destination.app.url & user or password & ***@example.com
     "#,
     );
@@ -307,6 +309,9 @@ fn a_mistake_in_a_destination_is_refused() {
         timeout = "0s" => destination.app.timeout & longer than zero
         threads = 0 => destination.app.threads & from 1 to 64
         headers = { Authorization = "Bearer canary" } => destination.app.headers.Authorization & stands in the file itself
+        headers = { Content-Length = "env:GOOD" } => destination.app.headers.Content-Length & writes itself
+        headers = { Inboxd-Event-Id = "env:GOOD" } => destination.app.headers.Inboxd-Event-Id & writes itself
+        key_lifetime = "15s" => destination.app.key_lifetime & longer than timeout (15s)
         headers = { "a b" = "env:GOOD" } => destination.app.headers.a b & not a header's name
         body_format = "xml" => destination.app.body_format & "json", "form"
         result = "id" => destination.app.result & JSON pointer & "/id"

@@ -98,7 +98,7 @@ fn only_what_an_event_needs_is_made_in_the_applications_file_and_nothing_else_is
     let tables = "SELECT group_concat(name, ' ' ORDER BY name) FROM sqlite_schema WHERE type = 'table'";
     assert_eq!(
         text(&conn, tables),
-        "customers inboxd_meta orders outbox reviews webhook_attempts webhook_inbox"
+        "customers inboxd_meta orders outbox outbox_attempts outbox_destinations reviews webhook_attempts webhook_inbox"
     );
     assert_eq!(number(&conn, "PRAGMA user_version"), 77);
     assert_eq!(number(&conn, "PRAGMA application_id"), 1234);
@@ -117,6 +117,29 @@ fn only_what_an_event_needs_is_made_in_the_applications_file_and_nothing_else_is
     assert_eq!(daemon.stripe(&charge("evt_1", 500)).1, r#"{"outcome":"duplicate"}"#);
     let journal = text(&app(&daemon), "PRAGMA journal_mode");
     assert_eq!(journal, "wal");
+}
+
+#[test]
+fn what_is_forwarded_from_there_is_delivered_and_the_commands_about_it_work() {
+    let hooks = support::app::App::answering(200);
+    let config = CONFIG
+        .replace("http://127.0.0.1:9/hooks", &hooks.url)
+        .replace("handlers = [", "forward = [\"app\"]\nhandlers = [");
+    let daemon = Daemon::in_dir(Arc::new(prepared(&config)));
+    assert_eq!(daemon.stripe(&charge("evt_1", 500)).1, r#"{"outcome":"processed"}"#);
+    let end = Instant::now() + Duration::from_secs(30);
+    let delivered = "SELECT count(*) FROM outbox WHERE state = 'delivered'";
+    while number(&app(&daemon), delivered) < 2 {
+        assert!(Instant::now() < end, "{}", daemon.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut keys: Vec<_> = hooks.seen().iter().map(|request| request.key().to_owned()).collect();
+    keys.sort();
+    assert_eq!(keys, ["evt_1", "shop:evt_1:forward:app"]);
+    for args in [vec!["status"], vec!["outbox", "pause", "app"], vec!["outbox", "show", "1"]] {
+        let ran = daemon.inboxd(&args);
+        assert_eq!(ran.code, 0, "{args:?} {}", ran.stderr);
+    }
 }
 
 #[test]

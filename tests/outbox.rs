@@ -402,7 +402,7 @@ fn a_result_that_comes_after_its_lease_was_lost_is_discarded_and_counted() {
     assert_eq!(text(&dir, ROW), "delivered 2");
     assert_eq!(text(&dir, "SELECT response_excerpt FROM outbox"), "in time");
     assert_eq!(text(&dir, HISTORY), "1lost 2delivered");
-    assert_eq!(count(&dir, "SELECT stale_results FROM destinations"), 1);
+    assert_eq!(count(&dir, "SELECT stale_results FROM outbox_destinations"), 1);
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_late_yes_does_not_settle_a_row_that_another_took_and_gave_back() {
     });
     assert_eq!(text(&dir, ROW), "pending 2");
     assert_eq!(text(&dir, HISTORY), "1lost 2failed");
-    assert_eq!(count(&dir, "SELECT stale_results FROM destinations"), 1);
+    assert_eq!(count(&dir, "SELECT stale_results FROM outbox_destinations"), 1);
 }
 
 #[test]
@@ -531,7 +531,10 @@ fn what_the_destination_does_not_want_is_tried_at_the_slowest_pace() {
     }
     process.run_for(14 * 60_000);
     assert_eq!(app.seen().len(), 8, "one attempt each in a quarter of an hour");
-    assert_eq!(count(&dir, "SELECT count(*) FROM destinations WHERE circuit_open_since_ms IS NOT NULL"), 0);
+    assert_eq!(
+        count(&dir, "SELECT count(*) FROM outbox_destinations WHERE circuit_open_since_ms IS NOT NULL"),
+        0
+    );
 }
 
 #[test]
@@ -544,7 +547,7 @@ fn gone_pauses_the_destination_and_asks_a_person() {
     process.run_for(HOUR_MS);
     assert_eq!(app.seen().len(), 1, "nothing more is sent");
     assert_eq!(text(&dir, "SELECT group_concat(state, ' ') FROM outbox"), "dead pending");
-    assert_eq!(text(&dir, "SELECT paused_because FROM destinations"), "it answered 410 Gone");
+    assert_eq!(text(&dir, "SELECT paused_because FROM outbox_destinations"), "it answered 410 Gone");
     assert_eq!(
         text(&dir, "SELECT kind || ' ' || subject FROM reviews"),
         "undelivered billing:evt_1:forward:app"
@@ -617,7 +620,7 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     process.run_for(20 * HOUR_MS);
     let attempts = count(&dir, "SELECT sum(attempts) FROM outbox");
     assert!((80..200).contains(&attempts), "{attempts} attempts in twenty hours: one probe at a time");
-    assert!(count(&dir, "SELECT circuit_open_since_ms FROM destinations") > 0);
+    assert!(count(&dir, "SELECT circuit_open_since_ms FROM outbox_destinations") > 0);
 
     let app = App::on(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_, stream| {
         thread::sleep(Duration::from_millis(2));
@@ -644,7 +647,10 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     keys.dedup();
     assert_eq!((app.seen().len(), keys.len()), (ROWS, ROWS));
     assert!(app.at_once_max() <= 4, "{} requests at once", app.at_once_max());
-    assert_eq!(count(&dir, "SELECT count(*) FROM destinations WHERE circuit_open_since_ms IS NOT NULL"), 0);
+    assert_eq!(
+        count(&dir, "SELECT count(*) FROM outbox_destinations WHERE circuit_open_since_ms IS NOT NULL"),
+        0
+    );
 }
 
 // ---- order

@@ -93,6 +93,32 @@ fn an_application_that_is_not_there_is_a_503_and_one_that_is_too_slow_a_504() {
 }
 
 #[test]
+fn another_body_under_the_id_of_an_event_that_failed_is_no_yes() {
+    let app = App::start(|seen, stream| respond(stream, if seen.number < 2 { 500 } else { 200 }, "", ""));
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    let other = EVENT.replace("\"x\"", "\"y\"");
+    assert_eq!(daemon.stripe(EVENT), failed(502));
+    assert_eq!(daemon.stripe(&other), failed(502));
+    assert_eq!(daemon.stripe(&other), outcome("processed"));
+    assert_eq!(daemon.stripe(&other), outcome("duplicate"));
+    let seen = app.seen();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|request| request.text() == EVENT), "the first body counts");
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'body_conflict'"), 1);
+}
+
+#[test]
+fn a_paused_application_is_not_asked_and_nothing_is_lost() {
+    let app = App::answering(200);
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    assert_eq!(daemon.inboxd(&["outbox", "pause", "app"]).code, 0);
+    assert_eq!(daemon.stripe(EVENT), failed(503));
+    assert_eq!(app.seen().len(), 0);
+    assert_eq!(daemon.inboxd(&["outbox", "resume", "app"]).code, 0);
+    assert_eq!(daemon.stripe(EVENT), outcome("processed"));
+}
+
+#[test]
 fn of_eight_simultaneous_deliveries_one_reaches_the_application() {
     let app = App::start(|_, stream| {
         thread::sleep(Duration::from_millis(700));

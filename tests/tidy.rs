@@ -66,7 +66,7 @@ const TABLES: &[(&str, &str)] = &[
     ("inboxd_meta", "bookkeeping"),
     ("outbox", "outbox"),
     ("outbox_attempts", "outbox"),
-    ("destinations", "outbox"),
+    ("outbox_destinations", "outbox"),
     ("reviews", "reviews"),
 ];
 

@@ -157,7 +157,8 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
         (None, Address::Unix(_) | Address::Systemd) => String::new(),
     };
     let handlers = match endpoint.handlers.as_slice() {
-        [] => "none: events are stored and ignored".to_owned(),
+        [] if endpoint.forward.is_empty() => "none: events are stored and ignored".to_owned(),
+        [] => "none".to_owned(),
         names => names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
     push(text, "url", &format!("{base}{}", endpoint.path));

@@ -1,5 +1,6 @@
 //! `outbox`: what is sent to destinations, how it goes, and what a person can do about it.
 
+use inboxd::config::Instance;
 use inboxd::outbox::{self, Attempt, Filter, Operation, queue};
 use inboxd::{clock, db, reviews};
 use rusqlite::Connection;
@@ -114,10 +115,10 @@ fn find(conn: &Connection, id: i64) -> Result<Operation, Failure> {
 /// Rows named by number are retried at once; those chosen by filters need `--yes`.
 fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
-    let (_, conn) = store::open_to_write(context)?;
+    let (instance, conn) = store::open_to_write(context)?;
     if !args.rows.is_empty() {
         let named: Result<Vec<_>, _> = args.rows.iter().map(|id| find(&conn, *id)).collect();
-        return named?.iter().try_for_each(|row| retry_one(&conn, row));
+        return named?.iter().try_for_each(|row| retry_one(&conn, &instance, row));
     }
     if is_empty(&filter) {
         let advice = "name rows by their numbers, or choose them, e.g. --state dead";
@@ -131,7 +132,7 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Refused, format!("would retry {count} rows; add --yes to do it")));
     }
     // the oldest first: where order counts, it is the order of commits
-    waiting.into_iter().rev().try_for_each(|row| retry_one(&conn, row))
+    waiting.into_iter().rev().try_for_each(|row| retry_one(&conn, &instance, row))
 }
 
 fn is_empty(filter: &Filter) -> bool {
@@ -141,7 +142,7 @@ fn is_empty(filter: &Filter) -> bool {
         && until_ms.is_none()
 }
 
-fn retry_one(conn: &Connection, row: &Operation) -> Result<(), Failure> {
+fn retry_one(conn: &Connection, instance: &Instance, row: &Operation) -> Result<(), Failure> {
     let now_ms = clock::now_ms();
     let tx = db::begin_immediate(conn).map_err(write_failed)?;
     let is_requeued = queue::requeue(&tx, row.id, now_ms).map_err(write_failed)?;
@@ -149,8 +150,13 @@ fn retry_one(conn: &Connection, row: &Operation) -> Result<(), Failure> {
         let note = "tried again by hand";
         reviews::close_on_operation(&tx, &row.operation_key, note, now_ms).map_err(write_failed)?;
     }
+    let is_paused = outbox::is_paused(&tx, &row.destination).map_err(write_failed)?;
     tx.commit().map_err(write_failed)?;
     let what = match (is_requeued, row.state.as_str()) {
+        (true, _) if !instance.destinations.contains(&row.destination) => {
+            "waits: its destination is not in the configuration any more"
+        }
+        (true, _) if is_paused => "waits: its destination is paused; `inboxd outbox resume` sends again",
         (true, _) => "is tried again",
         (false, "sending") => "is being sent; nothing was changed",
         (false, _) => "was delivered before; nothing was changed",

@@ -1,5 +1,6 @@
 //! `retry`: puts events back to work. The attempts so far are excused and stay in the history.
 
+use inboxd::config::Instance;
 use inboxd::inbox::{self, Event, Filter, queue};
 use inboxd::{clock, db};
 use rusqlite::Connection;
@@ -12,17 +13,22 @@ use super::{Context, Exit, Failure, put};
 /// Events named by id are retried at once; those chosen by filters need `--yes`.
 pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
-    let (_, conn) = store::open_to_write(context)?;
+    let (instance, conn) = store::open_to_write(context)?;
     if args.event_ids.is_empty() {
-        return retry_matching(&conn, args, filter);
+        return retry_matching(&conn, &instance, args, filter);
     }
     for event_id in &args.event_ids {
-        retry(&conn, &store::find_event(&conn, event_id, args.filters.endpoint.as_deref())?)?;
+        retry(&conn, &instance, &store::find_event(&conn, event_id, args.filters.endpoint.as_deref())?)?;
     }
     Ok(())
 }
 
-fn retry_matching(conn: &Connection, args: &RetryArgs, filter: Filter) -> Result<(), Failure> {
+fn retry_matching(
+    conn: &Connection,
+    instance: &Instance,
+    args: &RetryArgs,
+    filter: Filter,
+) -> Result<(), Failure> {
     if is_empty(&filter) {
         return Err(Failure::new(
             Exit::Usage,
@@ -44,7 +50,7 @@ fn retry_matching(conn: &Connection, args: &RetryArgs, filter: Filter) -> Result
             format!("would retry {count} events{rest}; add --yes to do it"),
         ));
     }
-    waiting.into_iter().try_for_each(|event| retry(conn, event))
+    waiting.into_iter().try_for_each(|event| retry(conn, instance, event))
 }
 
 fn is_empty(filter: &Filter) -> bool {
@@ -54,11 +60,14 @@ fn is_empty(filter: &Filter) -> bool {
         && until_ms.is_none()
 }
 
-fn retry(conn: &Connection, event: &Event) -> Result<(), Failure> {
+fn retry(conn: &Connection, instance: &Instance, event: &Event) -> Result<(), Failure> {
     let tx = db::begin_immediate(conn).map_err(write_failed)?;
     let is_requeued = queue::requeue(&tx, event.id, clock::now_ms()).map_err(write_failed)?;
     tx.commit().map_err(write_failed)?;
     let what = match (is_requeued, event.state.as_str()) {
+        (true, _) if instance.proxies.contains(&event.endpoint) => {
+            "waits for the provider: in proxy mode its next delivery asks the application; redeliver it from there"
+        }
         (true, _) => "is tried again",
         (false, "processing") => "is being worked on; nothing was changed",
         (false, _) => "was processed before; nothing was changed",

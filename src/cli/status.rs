@@ -1,5 +1,6 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
+use inboxd::config::Instance;
 use inboxd::inbox::recent::{self, Gap, OfType, Took};
 use inboxd::outbox::{self, Standing};
 use inboxd::printable::printable;
@@ -13,6 +14,7 @@ use super::{Context, Failure, put};
 
 struct Status {
     database: String,
+    destinations: Vec<String>,
     inbox: inbox::Summary,
     reviews_open: i64,
     outbox: Vec<Standing>,
@@ -27,17 +29,18 @@ struct Status {
 /// Prints the state of the instance, running or not.
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<(), Failure> {
     let (instance, conn) = store::open(context)?;
-    let status = Status::read(instance.database.display().to_string(), &conn).map_err(read_failed)?;
+    let status = Status::read(instance, &conn).map_err(read_failed)?;
     if args.json { put(&format!("{}\n", status.to_json())) } else { put(&status.to_text()) }
 }
 
 impl Status {
-    fn read(database: String, conn: &Connection) -> rusqlite::Result<Self> {
+    fn read(instance: Instance, conn: &Connection) -> rusqlite::Result<Self> {
         let now_ms = clock::now_ms();
         let hour_ago_ms = now_ms - 3_600_000;
         let last_start = bookkeeping::recall(conn, bookkeeping::LAST_START)?;
         Ok(Self {
-            database,
+            database: instance.database.display().to_string(),
+            destinations: instance.destinations,
             inbox: inbox::summary(conn)?,
             reviews_open: reviews::open_count(conn)?,
             outbox: outbox::standings(conn)?,
@@ -65,11 +68,13 @@ impl Status {
     fn standing_json(&self, standing: &Standing) -> Value {
         json!({
             "destination": standing.name,
+            "configured": self.destinations.contains(&standing.name),
             "pending": standing.pending,
             "oldest_pending_age_s": self.oldest_age_s(standing),
             "dead": standing.dead,
             "paused_at_ms": standing.paused.as_ref().map(|(at_ms, _)| at_ms),
             "paused_because": standing.paused.as_ref().map(|(_, because)| because),
+            "failing_since_ms": standing.failing_since_ms,
             "circuit_open_since_ms": standing.circuit_open_since_ms,
             "stale_results": standing.stale_results,
         })
@@ -151,7 +156,8 @@ impl Status {
                 let age =
                     self.oldest_age_s(standing).map_or_else(|| "-".to_owned(), |age| format!("{age} s"));
                 let (pending, dead) = (standing.pending.to_string(), standing.dead.to_string());
-                vec![standing.name.clone(), pending, age, dead, state(standing)]
+                let state = state(standing, self.destinations.contains(&standing.name));
+                vec![standing.name.clone(), pending, age, dead, state]
             };
             let rows: Vec<_> = self.outbox.iter().map(row).collect();
             text.push('\n');
@@ -172,10 +178,14 @@ fn type_json(of: &OfType) -> Value {
 }
 
 /// What keeps rows from being sent, in words.
-fn state(standing: &Standing) -> String {
-    match (&standing.paused, standing.circuit_open_since_ms) {
-        (Some((at_ms, because)), _) => format!("paused since {}: {because}", time(*at_ms)),
-        (None, Some(at_ms)) => format!("failing since {}: one request at a time", time(at_ms)),
-        (None, None) => "ok".to_owned(),
+fn state(standing: &Standing, is_configured: bool) -> String {
+    if !is_configured {
+        return "not in the configuration: its rows wait".to_owned();
+    }
+    match (&standing.paused, standing.circuit_open_since_ms, standing.failing_since_ms) {
+        (Some((at_ms, because)), ..) => format!("paused since {}: {because}", time(*at_ms)),
+        (None, Some(at_ms), _) => format!("failing since {}: one request at a time", time(at_ms)),
+        (None, None, Some(at_ms)) => format!("rows fail since {}: inboxd outbox list", time(at_ms)),
+        (None, None, None) => "ok".to_owned(),
     }
 }

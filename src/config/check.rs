@@ -11,7 +11,7 @@ use std::time::Duration;
 use ureq::http::Uri;
 
 use super::document::Document;
-use super::raw::{RawConfig, RawDuration, RawLimits, RawListen, RawRetention, RawSize};
+use super::raw::{RawConfig, RawDuration, RawEndpoint, RawLimits, RawListen, RawRetention, RawSize};
 use super::{
     Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, Problem, Retention,
     duration_text, parse_duration, parse_size, secrets, suggest,
@@ -45,11 +45,13 @@ pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, Conf
     let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
     let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
     checker.verdict(Some(file))?;
+    let is_proxy = |raw: &RawEndpoint| raw.mode.as_deref() == Some("proxy");
     Ok(Instance {
         file: Some(file.to_owned()),
         database: place.database,
         data_dir: place.data_dir,
         listen,
+        proxies: endpoints.iter().filter(|(_, raw)| is_proxy(raw)).map(|(name, _)| name.clone()).collect(),
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
         destinations: destinations.into_iter().map(|(name, _)| name).collect(),
     })

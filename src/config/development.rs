@@ -67,6 +67,7 @@ pub(super) fn instance() -> Instance {
         data_dir,
         listen: checker.listen(&raw.listen),
         endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
+        proxies: Vec::new(),
         destinations: Vec::new(),
     }
 }

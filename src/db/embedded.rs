@@ -15,8 +15,8 @@ use super::{
 };
 use crate::bookkeeping;
 
-/// What is made in an application's file.
-const TABLES: [&str; 5] = ["webhook_inbox", "webhook_attempts", "outbox", "reviews", "inboxd_meta"];
+/// The tables of the built-in handlers: all that is not made in an application's file.
+const OF_HANDLERS: [&str; 3] = ["ledger_entries", "invoices", "orders"];
 
 /// How long the switch to write-ahead logging waits for the application to let go of the file.
 const SWITCH_TIME_MAX: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub(super) struct Object {
     pub(super) sql: String,
 }
 
-/// The objects of `schema.sql`, in its order; for an application's file those of [`TABLES`].
+/// The objects of `schema.sql`, in its order; for an application's file without [`OF_HANDLERS`].
 pub(super) fn objects(is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
     objects_of(&SCHEMA, is_embedded)
 }
@@ -48,7 +48,7 @@ pub(super) fn objects_of(schema: &Schema, is_embedded: bool) -> rusqlite::Result
     let mut objects = Vec::new();
     for row in rows {
         let (table, object) = row?;
-        if !is_embedded || TABLES.contains(&table.as_str()) {
+        if !is_embedded || !OF_HANDLERS.contains(&table.as_str()) {
             objects.push(object);
         }
     }

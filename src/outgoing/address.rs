@@ -121,6 +121,10 @@ pub fn url_rule(url: &Uri) -> Option<&'static str> {
     if host.is_empty() {
         return Some("has no host");
     }
+    let has_port = authority.as_str().len() > host.len();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Some("has a port that is none; ports are from 1 to 65535");
+    }
     if let Some(address) = literal(host) {
         if canonical(address) != address {
             return Some("hides an IPv4 address inside an IPv6 one; write the IPv4 address");

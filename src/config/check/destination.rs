@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, Uri};
+use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use super::{Checker, duration_text, without_user};
 use crate::config::raw::{RawDestination, RawDuration};
@@ -71,7 +71,7 @@ impl Checker {
             key_lifetime: raw
                 .key_lifetime
                 .as_ref()
-                .map(|typed| self.duration(&of("key_lifetime"), Some(typed), Duration::ZERO)),
+                .map(|typed| self.key_lifetime(&of("key_lifetime"), typed, timeout)),
             allow_networks,
             ca_file,
             name,
@@ -87,6 +87,17 @@ impl Checker {
             self.problem(key, format!("\"{lease}\": {rule}; {advice}"));
         }
         lease
+    }
+
+    fn key_lifetime(&mut self, key: &str, typed: &RawDuration, timeout: Duration) -> Duration {
+        let life = self.duration(key, Some(typed), Duration::from_secs(24 * 60 * MINUTE));
+        if life <= timeout {
+            let (life, timeout) = (duration_text(life), duration_text(timeout));
+            let rule =
+                format!("must be longer than timeout ({timeout}), or nothing could ever be tried again");
+            self.problem(key, format!("\"{life}\": {rule}; write what the API documents, e.g. \"24h\""));
+        }
+        life
     }
 
     /// A provider with a private key signs what nobody else can.
@@ -161,13 +172,21 @@ impl Checker {
         let mut headers = BTreeMap::new();
         for (name, reference) in typed {
             let key = format!("{key}.{name}");
-            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            if is_ours(&name) {
+                self.problem(&key, "is a header that inboxd writes itself; remove it");
+            } else if HeaderName::from_bytes(name.as_bytes()).is_err() {
                 self.problem(
                     &key,
                     "is not a header's name; write e.g. headers = { Authorization = \"env:API_TOKEN\" }",
                 );
             }
             if let Some(value) = self.secret(&key, &reference) {
+                if HeaderValue::from_bytes(value.expose().trim_ascii()).is_err() {
+                    self.problem(
+                        &key,
+                        "its value cannot stand in a header: it has a line break or a control character",
+                    );
+                }
                 headers.insert(name, value);
             }
         }
@@ -194,6 +213,22 @@ impl Checker {
         }
         path
     }
+}
+
+/// What frames the request, and what inboxd says in it.
+fn is_ours(header: &str) -> bool {
+    const OURS: [&str; 8] = [
+        "host",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
+        "connection",
+        "expect",
+        "upgrade",
+        "idempotency-key",
+    ];
+    let header = header.to_ascii_lowercase();
+    OURS.contains(&header.as_str()) || header.starts_with("inboxd-")
 }
 
 /// Whether the handler writes to `notify` alone; others name destinations themselves.
