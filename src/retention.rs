@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn free_pages_are_given_back_by_the_thousand() {
         let dir = tempfile::tempdir().unwrap();
-        let mut conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+        let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
         conn.execute_batch(
             "CREATE TABLE big (b); INSERT INTO big VALUES (zeroblob(4000000)); DROP TABLE big",
         )
@@ -202,7 +202,7 @@ mod tests {
         };
         let before = free(&conn);
         assert!(before > 500, "{before}");
-        let tx = conn.transaction().unwrap();
+        let tx = db::begin_immediate(&conn).unwrap();
         Change::GiveBackPages.apply(&tx).unwrap();
         tx.commit().unwrap();
         assert_eq!(free(&conn), before.saturating_sub(VACUUM_PAGES));
