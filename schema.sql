@@ -220,7 +220,7 @@ CREATE TABLE outbox_destinations (
   CHECK ((circuit_open_since_ms IS NULL) = (next_probe_at_ms IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- All that waits for a person. Closing one is an act with a note; nothing closes by itself.
+-- All that waits for a person. A person closes one with a note; one about an event closes when that goes through.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
   kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'
