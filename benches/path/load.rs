@@ -61,17 +61,23 @@ pub(crate) fn event(run: &str, number: usize) -> Event {
     Event { id, invoice, body }
 }
 
-pub(crate) fn request(body: &str, t: i64) -> Vec<u8> {
+/// The value of `Stripe-Signature`.
+pub(crate) fn signature(body: &str, t: i64) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
     mac.update(t.to_string().as_bytes());
     mac.update(b".");
     mac.update(body.as_bytes());
-    let mut v1 = String::with_capacity(64);
+    let mut value = format!("t={t},v1=");
     for byte in mac.finalize().into_bytes() {
-        write!(v1, "{byte:02x}").unwrap();
+        write!(value, "{byte:02x}").unwrap();
     }
+    value
+}
+
+pub(crate) fn request(body: &str, t: i64) -> Vec<u8> {
+    let signature = signature(body, t);
     format!(
-        "POST /webhooks/stripe HTTP/1.1\r\nHost: hooks.example.com\r\nUser-Agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\r\nContent-Type: application/json; charset=utf-8\r\nStripe-Signature: t={t},v1={v1}\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /webhooks/stripe HTTP/1.1\r\nHost: hooks.example.com\r\nUser-Agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\r\nContent-Type: application/json; charset=utf-8\r\nStripe-Signature: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

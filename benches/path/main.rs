@@ -25,8 +25,9 @@ fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let is_wanted = |part: &str| wanted.is_empty() || wanted.iter().any(|name| name == part);
     println!("machine: {} cores, files in {}", cores(), stack::base().display());
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("ratios", ratios),
+        ("writer", writer),
         ("fsync", slow_fsync),
         ("memory", process::memory),
         ("start", process::start),
@@ -56,6 +57,7 @@ pub(crate) fn report(what: &str, value: f64, bar: f64, at_least: bool) {
 struct Round {
     raw_1: f64,
     raw_64: f64,
+    writer: f64,
     verified: f64,
     whole_1: f64,
     whole_16: f64,
@@ -76,6 +78,7 @@ fn ratios() {
     };
     rate("(a) raw SQLite, the same rows, one a transaction", |r| r.raw_1);
     rate("(a) raw SQLite, the same rows, 64 a transaction", |r| r.raw_64);
+    rate("    the writer with 64 verified events queued, no HTTP", |r| r.writer);
     rate("(b) front + tiny_http + verification, no database, 64 conn.", |r| r.verified);
     rate("(c) whole path, 1 connection", |r| r.whole_1);
     rate("(c) whole path, 16 connections", |r| r.whole_16);
@@ -99,6 +102,20 @@ fn ratios() {
         "{:<64} {:>9.2}",
         "whole path, 64 connections / the same without a database",
         median(|r| r.whole_64 / r.verified)
+    );
+}
+
+fn writer() {
+    let before = processor_us();
+    let rate = stack::writer_rate(&Events::new("q", 100_000));
+    let cost = (processor_us() - before) / 100_000.0;
+    println!("the writer alone: {rate:.0} events/s, {cost:.1} µs an event, making and verifying included");
+    let events = Events::new("r", 100_000);
+    let before = processor_us();
+    let rate = raw(&events, 64);
+    println!(
+        "raw, 64 a transaction: {rate:.0} events/s, {:.1} µs an event",
+        (processor_us() - before) / 100_000.0
     );
 }
 
@@ -130,6 +147,7 @@ fn round(number: usize) -> Round {
         raw_1: raw(&events("ra", 8_000), 1),
         whole_1: whole("wa", 1, 8_000, grouped),
         raw_64,
+        writer: stack::writer_rate(&events("q", 60_000)),
         whole_64,
         raw_64_us: costs[0],
         whole_64_us: costs[1],

@@ -6,8 +6,8 @@
 #![allow(unsafe_code, reason = "SQLite's interface for file systems is one of C pointers")]
 
 use std::ffi::{c_char, c_int};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use rusqlite::ffi;
@@ -15,7 +15,10 @@ use rusqlite::ffi;
 static DELAY_US: AtomicU64 = AtomicU64::new(0);
 static SYNCS: AtomicU64 = AtomicU64::new(0);
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
-static DELAYED_METHODS: OnceLock<Methods> = OnceLock::new();
+static TABLES: Mutex<Vec<&'static Table>> = Mutex::new(Vec::new());
+static ORIGINAL_SYNC: OnceLock<Sync> = OnceLock::new();
+
+type Sync = unsafe extern "C" fn(*mut ffi::sqlite3_file, c_int) -> c_int;
 
 struct Original {
     vfs: *mut ffi::sqlite3_vfs,
@@ -24,17 +27,18 @@ struct Original {
 // SAFETY: the default VFS lives as long as the process and is not changed after this.
 unsafe impl Send for Original {}
 // SAFETY: as above.
-unsafe impl Sync for Original {}
+unsafe impl std::marker::Sync for Original {}
 
-struct Methods {
-    original: *const ffi::sqlite3_io_methods,
+/// A table of functions and its copy with another `xSync`; the log's table differs from the file's.
+struct Table {
+    original: usize,
     delayed: ffi::sqlite3_io_methods,
 }
 
-// SAFETY: tables of functions, never written to after they were made.
-unsafe impl Send for Methods {}
+// SAFETY: the copy is a table of functions, and is not written to after it was made.
+unsafe impl Send for Table {}
 // SAFETY: as above.
-unsafe impl Sync for Methods {}
+unsafe impl std::marker::Sync for Table {}
 
 /// Makes every fsync of this process longer; call it before anything is opened.
 pub(crate) fn install() {
@@ -77,25 +81,33 @@ unsafe extern "C" fn open(
         let vfs = ORIGINAL.get().unwrap().vfs;
         let result = (*vfs).xOpen.unwrap()(vfs, name, file, flags, out_flags);
         if result == ffi::SQLITE_OK {
-            let methods = (*file).pMethods;
-            let ours = DELAYED_METHODS.get_or_init(|| {
-                let mut delayed = *methods;
-                delayed.xSync = Some(sync);
-                Methods { original: methods, delayed }
-            });
-            // another kind of lock would bring another table; then its files are left as they are
-            if ours.original == methods {
-                (*file).pMethods = &raw const ours.delayed;
-            }
+            (*file).pMethods = &raw const delayed((*file).pMethods).delayed;
         }
         result
     }
 }
 
+/// # Safety
+/// `methods` is a table of SQLite's own layer.
+unsafe fn delayed(methods: *const ffi::sqlite3_io_methods) -> &'static Table {
+    let mut tables = TABLES.lock().unwrap();
+    if let Some(known) = tables.iter().find(|table| table.original == methods.addr()) {
+        return known;
+    }
+    // SAFETY: as promised.
+    let mut copy = unsafe { *methods };
+    let original = copy.xSync.replace(sync).unwrap();
+    // every table of the layer has the same one
+    ORIGINAL_SYNC.get_or_init(|| original);
+    let table: &'static Table = Box::leak(Box::new(Table { original: methods.addr(), delayed: copy }));
+    tables.push(table);
+    table
+}
+
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     SYNCS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: only files whose table was this one get here.
-    let result = unsafe { (*DELAYED_METHODS.get().unwrap().original).xSync.unwrap()(file, flags) };
+    // SAFETY: called by SQLite in the place of that function.
+    let result = unsafe { ORIGINAL_SYNC.get().unwrap()(file, flags) };
     std::thread::sleep(Duration::from_micros(DELAY_US.load(Ordering::Relaxed)));
     result
 }

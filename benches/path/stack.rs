@@ -10,8 +10,8 @@ use inboxd::config::{Config, MissingSecrets};
 use inboxd::front::{self, Bounds, Front, Listener};
 use inboxd::http::App;
 use inboxd::proxy::Proxy;
-use inboxd::receive::Endpoint;
-use inboxd::verify::{Delivery, Headers, Verifier};
+use inboxd::receive::{self, Endpoint};
+use inboxd::verify::{Delivery, Headers, Verified, Verifier};
 use inboxd::writer::{self, Writer};
 use inboxd::{db, handlers};
 use tempfile::TempDir;
@@ -162,4 +162,51 @@ fn verify_one(server: &tiny_http::Server, verifier: &Verifier) -> bool {
         .with_status_code(if is_good { 200 } else { 400 });
     request.respond(response).unwrap();
     true
+}
+
+/// The writer alone: events that are verified already, as many queued as HTTP would queue.
+pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
+    let dir = folder();
+    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    std::fs::create_dir(&config.data_dir).unwrap();
+    let endpoint = config.endpoints.into_iter().next().unwrap();
+    let conn = db::open_writer(&config.database).unwrap();
+    let settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
+    let (writer, handle) = Writer::new(conn, settings).unwrap();
+    let writer = thread::spawn(move || writer.run());
+    let billing = handlers::Registry::new().find("billing").unwrap();
+    let endpoint = Arc::new(Endpoint { config: endpoint, handlers: vec![billing] });
+    let now_ms = inboxd::clock::now_ms();
+    let verified: Vec<_> = events
+        .all
+        .iter()
+        .map(|event| {
+            let signature = crate::load::signature(&event.body, now_ms / 1000);
+            let headers = Headers::from_iter([("Stripe-Signature", signature)]);
+            let body = event.body.clone().into_bytes();
+            let delivery = Delivery { method: "POST", url: "/", headers: &headers, body };
+            match endpoint.config.verifier.verify(delivery, now_ms).unwrap() {
+                Verified::Events(mut events) => events.pop().unwrap(),
+                Verified::Handshake(reply) => panic!("{reply:?}"),
+            }
+        })
+        .collect();
+    // a token for each event that may be under way
+    let (give_back, tokens) = std::sync::mpsc::channel();
+    (0..64).for_each(|_| give_back.send(true).unwrap());
+    let started = std::time::Instant::now();
+    for event in verified {
+        assert!(tokens.recv().unwrap());
+        let (endpoint, give_back) = (Arc::clone(&endpoint), give_back.clone());
+        let disposition = receive::disposition(&endpoint, &event);
+        handle.submit(
+            move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms),
+            move |result| give_back.send(result.is_ok()).unwrap(),
+        );
+    }
+    (0..64).for_each(|_| assert!(tokens.recv().unwrap()));
+    drop(handle);
+    let rate = crate::rate(events.all.len(), started);
+    writer.join().unwrap().unwrap();
+    rate
 }
