@@ -216,7 +216,7 @@ impl Daemon {
 
         let mut conn = open_patiently(&config.database, assembly::home(&config), &events)?;
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
-        let storage = |source| OpenError::Sql { path: config.database.clone(), source };
+        let storage = |source| OpenError::of_sqlite(&config.database, source);
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
         let settings = writer::Settings::new(
             config.database.clone(),

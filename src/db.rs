@@ -101,6 +101,16 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// SQLite's error about a file. An I/O error may pass; only what was read and makes no sense is damage.
+    pub(crate) fn of_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        if is_damage_error(&source) {
+            return Self::Damaged { path: path.to_path_buf(), finding: source.to_string() };
+        }
+        Self::Sql { path: path.to_path_buf(), source }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,7 +125,11 @@ impl fmt::Display for OpenError {
                 path.display()
             ),
             Self::Missing(path) => {
-                write!(f, "there is no database at {}; `inboxd serve` makes it", path.display())
+                write!(
+                    f,
+                    "there is no database at {}; `inboxd serve` makes it, or where `database` names it, the application",
+                    path.display()
+                )
             }
             Self::Denied(path) => {
                 write!(f, "{}: permission denied; run this as the user that owns it", path.display())
@@ -321,13 +335,11 @@ pub fn own_tables(home: Home) -> rusqlite::Result<Vec<String>> {
 /// # Errors
 /// The file cannot be read.
 pub fn scratch(path: &Path, home: Home) -> Result<Connection, OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let sql = |source| OpenError::of_sqlite(path, source);
     let scratch = Connection::open_in_memory().map_err(sql)?;
     if path.exists() {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-        wait_for_locks(&mut conn).map_err(sql)?;
-        copy_schema(&conn, &scratch).map_err(|source| of_sqlite(path, source))?;
+        let conn = open_to_look(path)?;
+        copy_schema(&conn, &scratch).map_err(sql)?;
     }
     for object in embedded::objects(home.is_embedded()).map_err(sql)? {
         // those that came from the file are there already
@@ -375,9 +387,8 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
     // SQLite would go on with what it may only read
     rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
         .map_err(|source| io_error(format!("write {}", path.display()), source.into(), path))?;
-    let sql = |source| of_sqlite(path, source);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+    let sql = |source| OpenError::of_sqlite(path, source);
+    let mut conn = open_untouched(path)?;
     conn.busy_timeout(START_BUSY_TIMEOUT).map_err(sql)?;
     if is_empty(&conn).map_err(sql)? {
         create(&mut conn, schema).map_err(sql)?;
@@ -390,6 +401,7 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
         }
     }
     let version = version_of(&conn, path, schema)?;
+    leave_log(&conn, false).map_err(sql)?;
     settle(&conn, path)?;
     quick_check(&mut conn, path)?;
     if let Some(way) = schema.way_from(version) {
@@ -403,30 +415,50 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
 }
 
 /// Opens a connection for one operator's act, beside a daemon that may be running. It waits for the write
-/// lock, and leaves checkpoints to the daemon.
+/// lock, and leaves checkpoints and the journal mode to the daemon: the file may be an application's.
 ///
 /// # Errors
-/// See [`OpenError`].
+/// See [`OpenError`]; a file that is refused is not changed.
 pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
     if look_at(path)?.is_none() {
         return Err(OpenError::Missing(path.to_path_buf()));
     }
     rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
         .map_err(|_| OpenError::Denied(path.to_path_buf()))?;
-    let sql = |source| of_sqlite(path, source);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+    let sql = |source| OpenError::of_sqlite(path, source);
+    let mut conn = open_untouched(path)?;
     wait_for_locks(&mut conn).map_err(sql)?;
     require_current(&conn, path)?;
-    settle(&conn, path)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(sql)?;
+    settle_pragmas(&conn).and_then(|()| harden(&conn)).map_err(sql)?;
     Ok(conn)
+}
+
+/// A connection that may write, and does not even move another's log into the file when it is closed.
+fn open_untouched(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags);
+    conn.and_then(|conn| leave_log(&conn, true).map(|()| conn))
+        .map_err(|source| OpenError::of_sqlite(path, source))
+}
+
+/// A connection that only reads, whoever's file it is.
+fn open_to_look(path: &Path) -> Result<Connection, OpenError> {
+    let sql = |source| OpenError::of_sqlite(path, source);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
+    Ok(conn)
+}
+
+/// Whether the last connection leaves the log beside the file when it is closed.
+fn leave_log(conn: &Connection, is_left: bool) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_left).map(drop)
 }
 
 /// Opens a read-only connection whose every statement ends within `read_time_max`.
 ///
 /// # Errors
-/// See [`OpenError`]; a missing file is an I/O error that says so.
+/// See [`OpenError`]; a missing file is [`OpenError::Missing`].
 pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, OpenError> {
     if look_at(path)?.is_none() {
         return Err(OpenError::Missing(path.to_path_buf()));
@@ -436,7 +468,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
             OpenError::Denied(path.to_path_buf())
         }
-        _ => of_sqlite(path, source),
+        _ => OpenError::of_sqlite(path, source),
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
@@ -609,16 +641,17 @@ fn require_current(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, OpenError> {
     let number = |pragma: &str| {
         conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
-            .map_err(|source| of_sqlite(path, source))
+            .map_err(|source| OpenError::of_sqlite(path, source))
     };
     let known = schema.version;
-    let embedded = bookkeeping::schema_version(conn).map_err(|source| of_sqlite(path, source))?;
+    let embedded = bookkeeping::schema_version(conn).map_err(|source| OpenError::of_sqlite(path, source))?;
     let reason = if embedded == Some(known) {
         return Ok(known);
     } else if let Some(other) = embedded {
         format!("inboxd's tables in the file have version {other}, this inboxd knows {known}")
     } else if number("application_id")? != APPLICATION_ID {
-        "this SQLite file was not made by inboxd; choose another data_dir".to_owned()
+        "this SQLite file was not made by inboxd and has none of its tables; choose another data_dir, or where \
+         `database` names it, let `inboxd serve` make them".to_owned()
     } else {
         match number("user_version")? {
             version if version == known || schema.way_from(version).is_some() => return Ok(version),
@@ -637,7 +670,7 @@ fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, Op
 /// The settings of the writer's connection. `synchronous=FULL` is what makes a 2xx true after a power
 /// loss; `wal_autocheckpoint=0` because SQLite swallows the I/O errors of automatic checkpoints.
 fn settle(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sql = |source| of_sqlite(path, source);
+    let sql = |source| OpenError::of_sqlite(path, source);
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(sql)?;
     if !mode.eq_ignore_ascii_case("wal") {
@@ -683,7 +716,7 @@ fn distrust(conn: &Connection) -> rusqlite::Result<()> {
 
 /// Looks for damage, for as long as a start may take; a large file is only looked at in part.
 fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
-    let sql = |source| of_sqlite(path, source);
+    let sql = |source| OpenError::of_sqlite(path, source);
     let end = Instant::now() + QUICK_CHECK_TIME_MAX;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     let finding = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
@@ -692,16 +725,8 @@ fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
         Ok(text) if text == "ok" => Ok(()),
         Ok(finding) => Err(OpenError::Damaged { path: path.to_path_buf(), finding }),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => Ok(()),
-        Err(source) => Err(of_sqlite(path, source)),
+        Err(source) => Err(OpenError::of_sqlite(path, source)),
     }
-}
-
-/// An I/O error may pass; only what was read and makes no sense is damage.
-fn of_sqlite(path: &Path, source: rusqlite::Error) -> OpenError {
-    if is_damage_error(&source) {
-        return OpenError::Damaged { path: path.to_path_buf(), finding: source.to_string() };
-    }
-    OpenError::Sql { path: path.to_path_buf(), source }
 }
 
 /// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
@@ -714,7 +739,7 @@ pub fn compare_schema(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 }
 
 fn compare_schema_to(conn: &Connection, path: &Path, schema: &Schema) -> Result<(), OpenError> {
-    let sql = |source| of_sqlite(path, source);
+    let sql = |source| OpenError::of_sqlite(path, source);
     let is_embedded = bookkeeping::schema_version(conn).map_err(sql)?.is_some();
     let found = definitions(conn).map_err(sql)?;
     for embedded::Object { kind, name, sql: text } in

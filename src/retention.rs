@@ -1,13 +1,15 @@
 //! Retention: payloads are purged first, keys much later, in small steps between the events.
 //!
 //! A step function: `daemon` runs it by itself, `purge` by hand. A reader finds the rows; the writer changes
-//! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched.
+//! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched. Each
+//! step opens a reader of its own: a reader's time is limited, a purge's is not.
 
 use std::time::Duration;
 
 use rusqlite::Connection;
 
 use crate::bookkeeping;
+use crate::db::OpenError;
 use crate::inbox::tombstones::{self, Stretch};
 use crate::writer::{WriteError, WriterHandle};
 
@@ -110,17 +112,18 @@ impl Purge {
         }
     }
 
-    /// Takes one step; `false` when the purge is done.
+    /// Takes one step with a reader that `open` makes for it; `false` when the purge is done.
     ///
     /// # Errors
     /// Of the reader (as text) or of the writer; the step can be taken again.
     pub fn step(
         &mut self,
-        reader: &Connection,
+        open: impl FnOnce() -> Result<Connection, OpenError>,
         changes: &impl Changes,
         now_ms: i64,
     ) -> Result<bool, WriteError> {
         let unavailable = |error: rusqlite::Error| WriteError::Unavailable(error.to_string());
+        let reader = &open().map_err(|error| WriteError::Unavailable(error.to_string()))?;
         match self.phase {
             Phase::Payloads { after_id } => {
                 let found =
@@ -188,6 +191,50 @@ impl Purge {
 mod tests {
     use super::*;
     use crate::db;
+
+    /// Changes made at once, as the command makes them.
+    struct AtOnce(Connection);
+
+    impl Changes for AtOnce {
+        fn change(&self, change: Change) -> Result<(), WriteError> {
+            let tx = db::begin_immediate(&self.0).unwrap();
+            change.apply(&tx).unwrap();
+            tx.commit().unwrap();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_purge_may_take_longer_than_a_reader() {
+        const ROWS: i64 = 10_000;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inboxd.db");
+        let conn = db::open_writer(&path).unwrap();
+        conn.execute(
+            "INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, payload, body_sha256, state,
+                                        available_at_ms, received_at_ms, processed_at_ms)
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+             SELECT 'stripe', 'billing', 'evt_' || i, '{}', '{}', zeroblob(32), 'done', 0, 0, 0 FROM n",
+            [ROWS],
+        )
+        .unwrap();
+        let age = Duration::from_secs(1);
+        let mut purge = Purge::new(age, age, 10_000, false);
+        // it lasts for a few steps, by the work that SQLite does and not by the clock
+        let open = || {
+            let mut reader = db::open_reader(&path, Duration::from_secs(3600))?;
+            let mut looks = 0;
+            let is_over = move || {
+                looks += 1;
+                looks > 5
+            };
+            reader.progress_handler(10_000, Some(is_over)).unwrap();
+            Ok(reader)
+        };
+        let changes = AtOnce(conn);
+        while purge.step(open, &changes, 10_000).unwrap() {}
+        assert_eq!((purge.payloads, purge.keys), (ROWS, ROWS));
+    }
 
     #[test]
     fn free_pages_are_given_back_by_the_thousand() {

@@ -158,6 +158,40 @@ fn write_ahead_logging_is_switched_on_with_consent_only() {
 }
 
 #[test]
+fn a_command_leaves_the_journal_mode_that_the_application_has_chosen() {
+    let daemon = Daemon::in_dir(Arc::new(prepared(CONFIG)));
+    daemon.stripe(&charge("evt_1", 500));
+    let dir = Arc::clone(&daemon.dir);
+    assert_eq!(daemon.stop(), Some(0));
+    let conn = support::open(&dir.path().join("app.db"));
+    assert_eq!(text(&conn, "PRAGMA journal_mode = DELETE"), "delete");
+    drop(conn);
+    for args in [&["outbox", "pause", "app"][..], &["retry", "evt_1"], &["purge"], &["status"]] {
+        let ran = inboxd(dir.path(), args);
+        assert_eq!(ran.code, 0, "{args:?} {ran:?}");
+        let conn = Connection::open(dir.path().join("app.db")).unwrap();
+        assert_eq!(text(&conn, "PRAGMA journal_mode"), "delete", "{args:?}");
+    }
+}
+
+#[test]
+fn damage_that_is_found_while_the_tables_are_made_is_exit_7() {
+    let dir = prepared(CONFIG);
+    let path = dir.path().join("app.db");
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("CREATE TABLE big (b); INSERT INTO big VALUES (zeroblob(100000)); DROP TABLE big")
+        .unwrap();
+    drop(conn);
+    // the list of free pages begins at a page that the file does not have
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[32..36].copy_from_slice(&0x00ff_ffff_u32.to_be_bytes());
+    fs::write(&path, bytes).unwrap();
+    let ran = inboxd(dir.path(), &["serve"]);
+    assert_eq!(ran.code, 7, "{ran:?}");
+    assert!(ran.stderr.contains("damaged") && ran.stderr.contains("restore a copy"), "{ran:?}");
+}
+
+#[test]
 fn a_table_of_one_of_inboxds_names_is_refused_and_nothing_is_changed() {
     for (sql, said) in [
         ("CREATE TABLE outbox (a)", "the application's table outbox has a name that inboxd needs"),

@@ -199,6 +199,43 @@ fn a_file_that_is_not_ours_is_exit_5_for_all_and_in_one_line() {
 }
 
 #[test]
+fn a_file_that_is_not_inboxds_is_changed_by_no_command() {
+    let dir = folder();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    let path = database(dir.path());
+    let foreign = rusqlite::Connection::open(dir.path().join("foreign.db")).unwrap();
+    foreign.execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)").unwrap();
+    for mode in ["DELETE", "WAL"] {
+        let sql = format!("PRAGMA journal_mode = {mode}; INSERT INTO theirs VALUES (2)");
+        foreign.execute_batch(&sql).unwrap();
+        // with its log beside it, as an application leaves it that was killed
+        for suffix in ["", "-wal"] {
+            let from = dir.path().join(format!("foreign.db{suffix}"));
+            if from.exists() {
+                fs::copy(from, dir.path().join(format!("data/inboxd.db{suffix}"))).unwrap();
+            }
+        }
+        let bytes = || (fs::read(&path).unwrap(), fs::read(path.with_extension("db-wal")).ok());
+        let before = bytes();
+        assert_eq!(before.1.is_some(), mode == "WAL");
+        for args in READERS.into_iter().chain([
+            &["retry", "evt_1"][..],
+            &["resolve", "1", "--note", "x"],
+            &["outbox", "retry", "1"],
+            &["purge"],
+            &["query", "SELECT 1"],
+        ]) {
+            assert_one_line(&inboxd(dir.path(), args), 5, &["not made by inboxd"]);
+            assert!(bytes() == before, "{mode}: {args:?} changed the file");
+        }
+        assert_one_line(&serve(dir.path()), 5, &["not made by inboxd"]);
+        assert!(bytes() == before, "{mode}: serve changed the file");
+        assert_eq!(inboxd(dir.path(), &["check"]).code, 0);
+        assert!(bytes() == before, "{mode}: check changed the file");
+    }
+}
+
+#[test]
 fn a_wrong_query_is_told_in_one_line_and_tables_that_were_altered_can_still_be_looked_at() {
     let dir = used_folder();
     support::open(&database(dir.path())).execute_batch("ALTER TABLE reviews RENAME TO old").unwrap();

@@ -39,7 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("handlers", &["invoices", "ledger", "orders", "outbox"]),
     ("worker", &["bookkeeping", "handlers", "inbox", "receive", "retry", "reviews", "verify", "writer"]),
     ("dispatcher", &["config", "outbox", "outgoing", "receive", "retry", "reviews", "verify", "writer"]),
-    ("retention", &["bookkeeping", "inbox", "writer"]),
+    ("retention", &["bookkeeping", "db", "inbox", "writer"]),
     ("inbox", &["verify"]),
     ("ledger", &[]),
     ("invoices", &[]),

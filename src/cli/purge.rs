@@ -32,18 +32,18 @@ impl Changes for Operator {
 /// Purges what is older than `[retention]` says, or counts it.
 pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     let retention = context.load(MissingSecrets::Report)?.retention;
-    let (_, reader) = store::open(context)?;
-    let (_, conn) = store::open_to_write(context)?;
+    let (instance, conn) = store::open_to_write(context)?;
     let operator = Operator(conn);
     let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), args.dry_run);
     let mut steps = 0u64;
     let mut told = String::new();
     loop {
         let began = Instant::now();
-        let goes_on = purge.step(&reader, &operator, clock::now_ms()).map_err(|error| {
-            Failure::new(Exit::Busy, format!("the purge stopped after {}; run it again", purge.summary()))
-                .because(error)
-        })?;
+        let goes_on =
+            purge.step(|| store::reader(&instance), &operator, clock::now_ms()).map_err(|error| {
+                Failure::new(Exit::Busy, format!("the purge stopped after {}; run it again", purge.summary()))
+                    .because(error)
+            })?;
         if !goes_on {
             break;
         }

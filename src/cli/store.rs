@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use inboxd::config::{Instance, parse_duration};
-use inboxd::db;
+use inboxd::db::{self, OpenError};
 use inboxd::inbox::{self, Event};
 use inboxd::printable::printable;
 use jiff::Timestamp;
@@ -24,8 +24,13 @@ pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure>
 /// As [`open`], for looking into a file whose tables were altered.
 pub(crate) fn open_as_it_is(context: &Context) -> Result<(Instance, Connection), Failure> {
     let instance = Instance::load(context.config_file())?;
-    let conn = db::open_reader(&instance.database, READ_TIME_MAX)?;
+    let conn = reader(&instance)?;
     Ok((instance, conn))
+}
+
+/// A reader whose time begins now.
+pub(crate) fn reader(instance: &Instance) -> Result<Connection, OpenError> {
+    db::open_reader(&instance.database, READ_TIME_MAX)
 }
 
 /// Opens the instance's database for an act that changes it.

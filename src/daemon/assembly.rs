@@ -32,7 +32,7 @@ pub(super) fn assemble(
     config: &Config,
     registry: &Registry,
 ) -> Result<Assembly, StartError> {
-    let storage = |source| StartError::from(OpenError::Sql { path: config.database.clone(), source });
+    let storage = |source| StartError::from(OpenError::of_sqlite(&config.database, source));
     let surroundings = surroundings(config).map_err(storage)?;
     let engine = if folders_named(config).next().is_some() {
         let committed = sql::committed_view(&config.database).map_err(storage)?;

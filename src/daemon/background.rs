@@ -211,10 +211,7 @@ fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Pat
         wait = PURGE_EVERY;
         let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), false);
         loop {
-            let step = with_reader(database, |reader| {
-                purge.step(reader, writer, clock::now_ms()).map_err(|e| e.to_string())
-            });
-            match step {
+            match purge.step(|| db::open_reader(database, READ_TIME_MAX), writer, clock::now_ms()) {
                 Ok(true) if stop.pause(PURGE_PAUSE) => {}
                 Ok(true) => return,
                 Ok(false) => break log::info!("purged {}", purge.summary()),

@@ -7,11 +7,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use super::{
-    OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, of_sqlite, quick_check,
-    settle_pragmas, wait_for_locks,
+    OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, leave_log, open_to_look,
+    open_untouched, quick_check, settle_pragmas, wait_for_locks,
 };
 use crate::bookkeeping;
 
@@ -57,14 +57,16 @@ pub(super) fn objects_of(schema: &Schema, is_embedded: bool) -> rusqlite::Result
 
 /// Opens the writer's connection to an application's file, making inboxd's tables where they are missing.
 pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
+    let sql = |source| OpenError::of_sqlite(path, source);
     let refused = |reason| OpenError::Refused { path: path.to_path_buf(), reason };
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = existing(path, flags)?;
-    let version = bookkeeping::schema_version(&conn).map_err(|source| of_sqlite(path, source))?;
+    require_file(path)?;
+    let mut conn = open_untouched(path)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
+    let version = bookkeeping::schema_version(&conn).map_err(sql)?;
     if let Some(objection) = objection(&conn, version, allow_wal).map_err(sql)? {
         return Err(refused(objection));
     }
+    leave_log(&conn, false).map_err(sql)?;
     switch_to_wal(&conn, path)?;
     if version.is_none() {
         let tx = begin_immediate(&conn).map_err(sql)?;
@@ -81,23 +83,21 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
 /// # Errors
 /// The file cannot be opened or read.
 pub fn objection_to(path: &Path, allow_wal: bool) -> Result<Option<String>, OpenError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = existing(path, flags)?;
-    let version = bookkeeping::schema_version(&conn).map_err(|source| of_sqlite(path, source))?;
-    objection(&conn, version, allow_wal).map_err(|source| of_sqlite(path, source))
+    let sql = |source| OpenError::of_sqlite(path, source);
+    require_file(path)?;
+    let conn = open_to_look(path)?;
+    let version = bookkeeping::schema_version(&conn).map_err(sql)?;
+    objection(&conn, version, allow_wal).map_err(sql)
 }
 
-fn existing(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    if !path.is_file() {
-        return Err(OpenError::Io {
-            action: format!("open {} (the application makes it, inboxd does not)", path.display()),
-            source: std::io::ErrorKind::NotFound.into(),
-        });
+fn require_file(path: &Path) -> Result<(), OpenError> {
+    if path.is_file() {
+        return Ok(());
     }
-    let sql = |source| OpenError::Sql { path: path.to_path_buf(), source };
-    let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
-    wait_for_locks(&mut conn).map_err(sql)?;
-    Ok(conn)
+    Err(OpenError::Io {
+        action: format!("open {} (the application makes it, inboxd does not)", path.display()),
+        source: std::io::ErrorKind::NotFound.into(),
+    })
 }
 
 fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqlite::Result<Option<String>> {
@@ -160,7 +160,7 @@ fn switch_to_wal(conn: &Connection, path: &Path) -> Result<(), OpenError> {
                 "the application keeps the file locked; switch to write-ahead logging while it is stopped"
                     .to_owned()
             }
-            Err(source) => return Err(OpenError::Sql { path: path.to_path_buf(), source }),
+            Err(source) => return Err(OpenError::of_sqlite(path, source)),
         };
         return Err(OpenError::Refused { path: path.to_path_buf(), reason });
     }

@@ -143,7 +143,7 @@ fn copy_before(conn: &Connection, path: &Path, version: i64) -> Result<PathBuf, 
 
 /// The copy may be as large as the file, and so may the log of a migration that rewrites every row.
 fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_owned(), source };
+    let sql = |source| OpenError::of_sqlite(path, source);
     let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let bytes = number("page_count").map_err(sql)? * number("page_size").map_err(sql)?;
     let needed = u64::try_from(bytes).unwrap_or(0) * 2 + ROOM_BESIDE_BYTES;
@@ -168,7 +168,7 @@ fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenEr
 }
 
 fn vacuum_into(conn: &Connection, path: &Path, copy: &Path) -> Result<(), OpenError> {
-    let sql = |source| OpenError::Sql { path: path.to_owned(), source };
+    let sql = |source| OpenError::of_sqlite(path, source);
     // an empty file is allowed as the target: it has the right mode from the start
     create_private_file(copy)?;
     conn.execute("VACUUM main INTO ?1", [copy.to_string_lossy()]).map_err(sql)?;
