@@ -366,6 +366,8 @@ pub struct Writer {
     checkpoint_is_due: bool,
     next_truncate: Instant,
     log_told_bytes: u64,
+    /// SQLite keeps the log beside the file that the path leads to, which may be a link.
+    log: PathBuf,
     /// Device and inode of the database file when the connection was opened.
     file: Option<(u64, u64)>,
 }
@@ -435,6 +437,7 @@ impl Writer {
             queue,
             early: Vec::new(),
             file: file_at(&settings.database),
+            log: log_of(&settings.database),
             settings,
             health: Arc::clone(&health),
             guard,
@@ -675,7 +678,7 @@ impl Writer {
         }
         failpoint::reach("checkpoint_before");
         let now = Instant::now();
-        let log_bytes = wal_bytes(&self.settings.database);
+        let log_bytes = bytes_of(&self.log);
         let done = if log_bytes >= TRUNCATE_CHECKPOINT_BYTES && now >= self.next_truncate {
             self.next_truncate = now + TRUNCATE_PAUSE;
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
@@ -741,11 +744,11 @@ impl Writer {
             return;
         }
         self.disk_read_at = Some(now);
-        let dir = self.settings.database.parent().unwrap_or(&self.settings.database);
+        let dir = self.log.parent().unwrap_or(&self.log);
         // what is in the log needs room in the database file as well
         let floor = match self.settings.disk_free_min {
             0 => 0,
-            floor => floor.saturating_add(wal_bytes(&self.settings.database)),
+            floor => floor.saturating_add(bytes_of(&self.log)),
         };
         let is_low = match rustix::fs::statvfs(dir) {
             Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize) < floor,
@@ -828,8 +831,13 @@ fn file_at(path: &std::path::Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-fn wal_bytes(database: &std::path::Path) -> u64 {
-    let mut log = database.as_os_str().to_owned();
+fn log_of(database: &std::path::Path) -> PathBuf {
+    let file = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
+    let mut log = file.into_os_string();
     log.push("-wal");
-    std::fs::metadata(log).map_or(0, |file| file.len())
+    log.into()
+}
+
+fn bytes_of(path: &std::path::Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
 }

@@ -117,6 +117,7 @@ fn only_what_an_event_needs_is_made_in_the_applications_file_and_nothing_else_is
     assert_eq!(daemon.stripe(&charge("evt_1", 500)).1, r#"{"outcome":"duplicate"}"#);
     let journal = text(&app(&daemon), "PRAGMA journal_mode");
     assert_eq!(journal, "wal");
+    assert!(!daemon.log().contains("free space"), "a path of one part has a folder too: {}", daemon.log());
 }
 
 #[test]

@@ -341,6 +341,28 @@ fn nothing_is_acknowledged_into_a_file_that_is_gone() {
 }
 
 #[test]
+fn a_reader_that_keeps_the_log_from_being_cut_is_told_of_wherever_the_file_lies() {
+    for is_link in [false, true] {
+        let dir = used_folder();
+        let path = database(dir.path());
+        if is_link {
+            let elsewhere = dir.path().join("elsewhere.db");
+            fs::rename(&path, &elsewhere).unwrap();
+            symlink(elsewhere, &path).unwrap();
+        }
+        let daemon = Daemon::in_dir(dir);
+        let reader = support::open(&path);
+        reader.execute_batch("BEGIN; SELECT count(*) FROM webhook_inbox").unwrap();
+        for n in 0..80 {
+            let pad = "x".repeat(500_000);
+            let object = format!(r#"{{"id":"x","pad":"{pad}"}}"#);
+            assert_eq!(daemon.stripe(&support::event(&format!("evt_{n}"), "foo.bar", &object)).0, 200);
+        }
+        assert!(daemon.says("the database's log has grown to 3"), "a link: {is_link}: {}", daemon.log());
+    }
+}
+
+#[test]
 fn a_database_that_others_can_read_is_closed_and_a_data_dir_only_told_of() {
     let dir = used_folder();
     fs::set_permissions(database(dir.path()), Permissions::from_mode(0o644)).unwrap();
