@@ -220,7 +220,8 @@ CREATE TABLE outbox_destinations (
   CHECK ((circuit_open_since_ms IS NULL) = (next_probe_at_ms IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- All that waits for a person. A person closes one with a note; one about an event closes when that goes through.
+-- All that waits for a person, who closes it with a note. 'quarantined' and 'replay' close by themselves when the event
+-- goes through, 'undelivered' and 'outcome_unknown' when the row is delivered or put back to work; 'body_conflict' never.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
   kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'

@@ -15,7 +15,7 @@ use crate::inbox::queue::{self, Claimed, ErrorClass};
 use crate::outbox;
 use crate::outgoing::{Answer, NoAnswer};
 use crate::receive::{self, Claim, Endpoint, Outcome, Receipt};
-use crate::reviews::{self, Kind};
+use crate::reviews;
 use crate::verify::VerifiedEvent;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -186,9 +186,9 @@ impl Call {
 
 fn finish(tx: &rusqlite::Transaction<'_>, claimed: &Claimed, now_ms: i64) -> Result<bool, JobError> {
     let is_ours = queue::settle(tx, claimed, State::Done, None, now_ms)?;
-    if is_ours && claimed.attempt > 1 {
+    if is_ours {
         let note = format!("went through on attempt {}", claimed.attempt);
-        reviews::close(tx, Kind::Quarantined, &claimed.endpoint, &claimed.event_id, &note, now_ms)?;
+        reviews::close_on_event(tx, (&claimed.endpoint, &claimed.event_id), &note, now_ms)?;
     }
     Ok(is_ours)
 }

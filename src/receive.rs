@@ -316,24 +316,16 @@ impl Stored<'_> {
             && has_handler_for(self.endpoint, self.event.event_type().unwrap_or_default())
     }
 
-    /// One outbox row for each destination that gets the raw event, in its own transaction.
     fn forward(&self, key: &str) -> Result<(), JobError> {
-        let config = &self.endpoint.config;
-        for destination in config.forward.iter().filter(|_| config.mode != Mode::Proxy) {
-            let operation = NewOperation {
-                destination,
-                topic: self.event.event_type().unwrap_or_default(),
-                operation_key: &outbox::forward_key(&config.name, key, destination),
-                endpoint: &config.name,
-                event_id: key,
-                object_id: self.event.object_id(),
-                payload: self.event.body(),
-                content_type: self.event.content_type().unwrap_or("application/octet-stream"),
-                headers: Some(self.event.kept_headers()),
-            };
-            outbox::enqueue(self.tx, &operation, self.now_ms)?;
-        }
-        Ok(())
+        let event = Forwarded {
+            event_id: key,
+            event_type: self.event.event_type(),
+            object_id: self.event.object_id(),
+            payload: self.event.body(),
+            content_type: self.event.content_type(),
+            headers: self.event.kept_headers(),
+        };
+        Ok(forward(self.tx, &self.endpoint.config, &event, self.now_ms)?)
     }
 
     /// The event that this one repeats under another id, where the id is not signed and it matters.
@@ -400,6 +392,8 @@ impl Stored<'_> {
             return Ok(Outcome::Duplicate);
         }
         self.mark(known.id, self.event.event_id(), &worked)?;
+        let about = (self.endpoint.config.name.as_str(), self.event.event_id());
+        reviews::close_on_event(self.tx, about, "went through when it was sent again", self.now_ms)?;
         Ok(worked.outcome())
     }
 
@@ -461,6 +455,50 @@ impl Stored<'_> {
         *self.review.borrow_mut() = Some(reason.to_owned());
         Ok(reviews::open(self.tx, kind, name, key, reason, self.now_ms)?)
     }
+}
+
+/// What a destination gets of an event.
+#[derive(Debug)]
+pub struct Forwarded<'a> {
+    /// The key.
+    pub event_id: &'a str,
+    /// e.g. `invoice.paid`
+    pub event_type: Option<&'a str>,
+    /// The business object it is about.
+    pub object_id: Option<&'a str>,
+    /// The exact bytes.
+    pub payload: &'a [u8],
+    /// Their media type.
+    pub content_type: Option<&'a str>,
+    /// JSON of the kept headers.
+    pub headers: &'a str,
+}
+
+/// Queues one outbox row for each destination that gets the endpoint's raw events, unless it is queued already.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn forward(
+    tx: &Transaction<'_>,
+    config: &config::Endpoint,
+    event: &Forwarded<'_>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    for destination in config.forward.iter().filter(|_| config.mode != Mode::Proxy) {
+        let operation = NewOperation {
+            destination,
+            topic: event.event_type.unwrap_or_default(),
+            operation_key: &outbox::forward_key(&config.name, event.event_id, destination),
+            endpoint: &config.name,
+            event_id: event.event_id,
+            object_id: event.object_id,
+            payload: event.payload,
+            content_type: event.content_type.unwrap_or("application/octet-stream"),
+            headers: Some(event.headers),
+        };
+        outbox::enqueue(tx, &operation, now_ms)?;
+    }
+    Ok(())
 }
 
 /// How the work on one event ended.

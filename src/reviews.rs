@@ -1,7 +1,7 @@
 //! The table `reviews`: all that waits for a person.
 //!
-//! A review is opened in the transaction of what it is about and closed with a note: by a person, or by the
-//! event going through after all.
+//! A review is opened in the transaction of what it is about and closed with a note: by a person, or because
+//! what it is about went through after all.
 
 use rusqlite::{Connection, Row, Transaction};
 
@@ -49,19 +49,18 @@ pub fn open(
     Ok(())
 }
 
-/// Closes the open review about an event, if there is one.
+/// Closes what is open about an event because it did not go through: now it has. That another body came under
+/// its id remains a question.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn close(
+pub fn close_on_event(
     tx: &Transaction<'_>,
-    kind: Kind,
-    endpoint: &str,
-    event_id: &str,
+    (endpoint, event_id): (&str, &str),
     note: &str,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    tx.prepare_cached(CLOSE)?.execute((kind.as_str(), endpoint, event_id, note, now_ms))?;
+    tx.prepare_cached(CLOSE_ON_EVENT)?.execute((endpoint, event_id, note, now_ms))?;
     Ok(())
 }
 
@@ -189,10 +188,10 @@ const ABOUT: &str = "
 const OPEN_COUNT: &str = "
     SELECT count(*) FROM main.reviews WHERE resolved_at_ms IS NULL";
 
-const CLOSE: &str = "
+const CLOSE_ON_EVENT: &str = "
     UPDATE main.reviews
-       SET resolved_at_ms = ?5, note = ?4
-     WHERE kind = ?1 AND subject = ?2 || '/' || ?3 AND resolved_at_ms IS NULL";
+       SET resolved_at_ms = ?4, note = ?3
+     WHERE kind IN ('quarantined', 'replay') AND subject = ?1 || '/' || ?2 AND resolved_at_ms IS NULL";
 
 const LIST: &str = "
     SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note

@@ -12,10 +12,11 @@ use std::time::Duration;
 use rusqlite::Transaction;
 
 use crate::bookkeeping;
+use crate::config::Mode;
 use crate::handlers::{self, Event, Handled};
 use crate::inbox::State;
 use crate::inbox::queue::{self, Claim, ClaimTerms, Claimed, ErrorClass};
-use crate::receive::{self, Endpoint};
+use crate::receive::{self, Endpoint, Forwarded};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::verify;
@@ -114,11 +115,12 @@ enum Found {
 }
 
 impl Worker {
-    /// Works for these endpoints.
+    /// Works for those of these endpoints whose events are not the application's to answer for.
     pub fn new(writer: WriterHandle, endpoints: &[Arc<Endpoint>], settings: Settings) -> Self {
-        let with_handlers = endpoints.iter().filter(|endpoint| !endpoint.handlers.is_empty());
+        // also those without handlers: a person may put back to work what was kept from being forwarded
+        let ours = endpoints.iter().filter(|endpoint| endpoint.config.mode != Mode::Proxy);
         let endpoints: HashMap<_, _> =
-            with_handlers.map(|endpoint| (endpoint.config.name.clone(), Arc::clone(endpoint))).collect();
+            ours.map(|endpoint| (endpoint.config.name.clone(), Arc::clone(endpoint))).collect();
         let names: Vec<_> = endpoints.keys().collect();
         let endpoint_names = serde_json::json!(names).to_string();
         Self {
@@ -258,6 +260,7 @@ impl Worker {
             return Ok(None);
         };
         let body = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
+        let content_type = content_type(&claimed.headers);
         let claimed = Arc::clone(claimed);
         self.writer.run(move |tx| {
             if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
@@ -278,8 +281,9 @@ impl Worker {
                 now_ms,
             };
             let mut handled = handlers::run(tx, &endpoint.handlers, &event).map_err(receive::failure)?;
+            // queued when it was stored, unless it was kept for a person then
+            receive::forward(tx, &endpoint.config, &forwarded(&claimed, content_type.as_deref()), now_ms)?;
             if handled == Handled::Ignored && !endpoint.config.forward.is_empty() {
-                // a forward took it, when it was stored
                 handled = Handled::Applied;
             }
             settle(tx, &claimed, handled, now_ms).map(Some)
@@ -313,25 +317,35 @@ impl Worker {
 /// Marks the row with what the handlers made of it. The lease was checked in this transaction.
 fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64) -> Result<State, JobError> {
     let Claimed { endpoint, event_id, .. } = claimed;
-    match handled {
-        Handled::Applied => {
-            queue::settle(tx, claimed, State::Done, None, now_ms)?;
-            let note = format!("went through on attempt {}", claimed.attempt);
-            reviews::close(tx, Kind::Quarantined, endpoint, event_id, &note, now_ms)?;
-            // that somebody put it back to work is the answer to this question
-            reviews::close(tx, Kind::Replay, endpoint, event_id, &note, now_ms)?;
-            Ok(State::Done)
-        }
-        Handled::Ignored => {
-            queue::settle(tx, claimed, State::Ignored, None, now_ms)?;
-            Ok(State::Ignored)
-        }
+    let state = match handled {
+        Handled::Applied => State::Done,
+        Handled::Ignored => State::Ignored,
         Handled::Quarantine(reason) => {
             queue::settle(tx, claimed, State::Quarantined, Some((ErrorClass::Content, &reason)), now_ms)?;
             reviews::open(tx, Kind::Quarantined, endpoint, event_id, &reason, now_ms)?;
-            Ok(State::Quarantined)
+            return Ok(State::Quarantined);
         }
+    };
+    queue::settle(tx, claimed, state, None, now_ms)?;
+    let note = format!("went through on attempt {}", claimed.attempt);
+    reviews::close_on_event(tx, (endpoint, event_id), &note, now_ms)?;
+    Ok(state)
+}
+
+fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forwarded<'a> {
+    Forwarded {
+        event_id: &claimed.event_id,
+        event_type: claimed.event_type.as_deref(),
+        object_id: claimed.object_id.as_deref(),
+        payload: &claimed.payload,
+        content_type,
+        headers: &claimed.headers,
     }
+}
+
+fn content_type(kept_headers: &str) -> Option<String> {
+    let mut kept: HashMap<String, String> = serde_json::from_str(kept_headers).ok()?;
+    kept.remove("content-type")
 }
 
 fn classify(error: &WriteError) -> (ErrorClass, String) {

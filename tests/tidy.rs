@@ -37,7 +37,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("proxy", &["dispatcher", "inbox", "outbox", "outgoing", "receive", "reviews", "verify", "writer"]),
     ("writer", &["db", "failpoint"]),
     ("handlers", &["invoices", "ledger", "orders", "outbox"]),
-    ("worker", &["bookkeeping", "handlers", "inbox", "receive", "retry", "reviews", "verify", "writer"]),
+    (
+        "worker",
+        &["bookkeeping", "config", "handlers", "inbox", "receive", "retry", "reviews", "verify", "writer"],
+    ),
     ("dispatcher", &["config", "outbox", "outgoing", "receive", "retry", "reviews", "verify", "writer"]),
     ("retention", &["bookkeeping", "db", "inbox", "writer"]),
     ("inbox", &["verify"]),
