@@ -123,6 +123,20 @@ fn payment_of_a_void_invoice_is_quarantined_and_not_booked() {
 }
 
 #[test]
+fn a_review_closes_when_a_redelivery_of_its_event_goes_through() {
+    let daemon = Daemon::start();
+    daemon.stripe(&invoice_event("evt_1", "voided", "in_1", 0));
+    let paid = invoice_event("evt_2", "paid", "in_1", 4200);
+    assert_eq!(daemon.stripe(&paid), ok(QUARANTINED));
+    let open = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
+    assert_eq!(daemon.count(open), 1);
+    daemon.sql().execute_batch("DELETE FROM invoices").unwrap();
+    assert_eq!(daemon.stripe(&paid), ok(PROCESSED));
+    assert_eq!(daemon.count(open), 0);
+    assert_eq!(daemon.text("SELECT note FROM reviews"), "went through when it was sent again");
+}
+
+#[test]
 fn voiding_a_paid_invoice_leaves_it_paid_and_booked_and_asks_a_person() {
     let daemon = Daemon::start();
     assert_eq!(daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200)), ok(PROCESSED));

@@ -13,6 +13,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use inboxd::verify::presets;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use support::app::App;
 use support::{Client, Daemon, hmac_hex, now_s};
 
 const SECRET: &str = "a secret of the tests";
@@ -425,6 +426,27 @@ fn the_worker_does_not_touch_a_replay_until_a_person_puts_it_to_work() {
     wait_for("SELECT count(*) FROM webhook_inbox WHERE event_id = 'b' AND state = 'done'");
     assert_eq!(daemon.count(REVIEWS), 0);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+}
+
+#[test]
+fn a_replay_that_a_person_puts_to_work_is_forwarded_where_there_is_no_handler_too() {
+    let app = App::answering(200);
+    let config = REPLAYED.replace("handlers = [\"billing\"]", "forward = [\"app\"]");
+    let daemon =
+        all_providers(&format!("{config}[destination.app]\nurl = \"{}\"\nsign = \"none\"\n", app.url));
+    payment(&daemon, "a");
+    assert_eq!(payment(&daemon, "b").1, r#"{"outcome":"quarantined"}"#);
+    assert_eq!(daemon.count("SELECT count(*) FROM outbox WHERE event_id = 'b'"), 0);
+    assert_eq!(daemon.inboxd(&["retry", "b"]).code, 0);
+    for _ in 0..500 {
+        if app.seen().len() == 2 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(app.seen().last().unwrap().key(), "money:b:forward:app", "{}", daemon.log());
+    assert_eq!(daemon.text("SELECT state FROM webhook_inbox WHERE event_id = 'b'"), "done");
+    assert_eq!(daemon.count(REVIEWS), 0);
 }
 
 #[test]

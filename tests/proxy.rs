@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::app::{App, respond};
-use support::{Client, Daemon, STRIPE_SECRET, now_s, stripe_signature};
+use support::{Client, Daemon, STRIPE_SECRET, hmac_hex, now_s, stripe_signature};
 
 const EVENT: &str = r#"{"id":"evt_1","type":"foo.bar","data":{"object":{"id":"x"}}}"#;
 
@@ -90,6 +90,24 @@ fn an_application_that_is_not_there_is_a_503_and_one_that_is_too_slow_a_504() {
     assert_eq!(daemon.stripe(EVENT), failed(504));
     assert!(start.elapsed() < Duration::from_millis(1_800), "{:?}", start.elapsed());
     assert_eq!(row(&daemon), "pending 1");
+}
+
+#[test]
+fn the_review_of_a_replay_closes_when_the_application_takes_it_after_all() {
+    let app = App::answering(200);
+    let scheme = "[endpoint.a.scheme]\nsignature_header = \"X-Signature\"\nevent_id = \"header:X-Id\"\n";
+    let endpoint = "[endpoint.a]\nprovider = \"custom\"\nsecrets = [\"file:stripe.secret\"]\nmode = \"proxy\"\nforward = [\"app\"]\n";
+    let daemon = Daemon::with_config(&format!("{}{endpoint}{scheme}", config(&app.url, "8s")));
+    let signature = format!("X-Signature: {}", hmac_hex(STRIPE_SECRET.as_bytes(), &[EVENT.as_bytes()]));
+    let deliver =
+        |id: &str| daemon.client().post("/webhooks/a", &[&signature, &format!("X-Id: {id}")], EVENT);
+    assert_eq!(deliver("one"), outcome("processed"));
+    assert_eq!(deliver("two"), outcome("quarantined"));
+    assert_eq!(daemon.inboxd(&["retry", "two"]).code, 0);
+    let open = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
+    assert_eq!(daemon.count(open), 1);
+    assert_eq!(deliver("two"), outcome("processed"));
+    assert_eq!(daemon.count(open), 0);
 }
 
 #[test]

@@ -317,6 +317,40 @@ fn a_contradiction_is_kept_for_a_person_and_a_redelivery_tries_it_again() {
     assert_eq!(count(&dir, "SELECT count(*) FROM reviews"), 1, "the same question is not asked twice");
 }
 
+/// Changes its mind.
+struct Undecided(AtomicUsize);
+
+impl Handler for Undecided {
+    fn name(&self) -> &str {
+        "undecided"
+    }
+
+    fn takes(&self, _: &str) -> bool {
+        true
+    }
+
+    fn handle(&self, _: &Transaction<'_>, _: &Event<'_>) -> Result<Handled, HandlerError> {
+        Ok(match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Handled::Quarantine("what is this?".to_owned()),
+            _ => Handled::Ignored,
+        })
+    }
+}
+
+#[test]
+fn a_review_closes_when_its_event_turns_out_to_be_nobodys_business() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Arc::new(Undecided(AtomicUsize::new(0))), settings(5));
+    process.deliver("evt_1", "thing.happened", NOW_MS);
+    process.work_until_idle(NOW_MS);
+    let open = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
+    assert_eq!(count(&dir, open), 1);
+    assert_eq!(process.deliver("evt_1", "thing.happened", NOW_MS), Outcome::Accepted);
+    process.work_until_idle(NOW_MS);
+    assert_eq!(text(&dir, ROW), "ignored 2 1");
+    assert_eq!(count(&dir, open), 0);
+}
+
 #[test]
 fn a_full_disk_is_not_charged_to_the_event() {
     let dir = tempfile::tempdir().unwrap();
