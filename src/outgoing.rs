@@ -16,7 +16,7 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 mod address;
 
-pub use address::{Network, Reach, literal, url_rule};
+pub use address::{Network, Reach, base_url_rule, literal, url_rule};
 
 /// Of an answer, no more than this is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;

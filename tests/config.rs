@@ -667,6 +667,25 @@ fn a_tolerance_of_hours_is_a_warning() {
 }
 
 #[test]
+fn an_application_that_may_take_longer_than_the_provider_waits_is_a_warning() {
+    let check = |provider: &str, timeout: &str| {
+        let endpoint = format!(
+            "[endpoint.a]\nprovider = \"{provider}\"\nsecrets = [\"env:GOOD\"]\nmode = \"proxy\"\nforward = [\"app\"]\n{timeout}"
+        );
+        let destination = "\n[destination.app]\nurl = \"http://127.0.0.1:3000/\"\n";
+        Folder::with(&(endpoint + destination)).run(&["check"]).stdout
+    };
+    let slow = check("shopify", "");
+    assert!(
+        slow.contains("warning: endpoint.a.proxy_timeout: \"8s\": shopify waits 5 s for an answer"),
+        "{slow}"
+    );
+    assert!(check("shopify", "proxy_timeout = \"5s\"").contains("warning: endpoint.a.proxy_timeout"));
+    assert!(!check("shopify", "proxy_timeout = \"4s\"").contains("warning"));
+    assert!(!check("square", "").contains("warning"), "8 s of 10");
+}
+
+#[test]
 fn a_file_too_large_for_a_configuration_is_refused() {
     let ran = Folder::with(&format!("# {}\n", "x".repeat(1 << 20))).run(&["check"]);
     assert_eq!(ran.code, Some(3));

@@ -16,12 +16,16 @@ use super::{
     Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, Problem, Retention,
     duration_text, parse_duration, parse_size, secrets, suggest,
 };
+use crate::outgoing::base_url_rule;
 use crate::verify::Secret;
 
 mod database;
 mod destination;
 mod endpoint;
 mod work;
+
+/// Where the data is when neither `data_dir` nor `database` is written.
+pub(super) const DATA_DIR: &str = "./inboxd-data";
 
 /// The database's name in `data_dir`.
 pub(super) const DATABASE: &str = "inboxd.db";
@@ -203,7 +207,7 @@ impl Checker {
     }
 
     pub(super) fn data_dir(&mut self, typed: Option<&str>) -> PathBuf {
-        let typed = typed.unwrap_or("./inboxd-data");
+        let typed = typed.unwrap_or(DATA_DIR);
         if typed.is_empty() {
             self.problem("data_dir", "\"\": names no directory; write e.g. \"/var/lib/inboxd\"");
         }
@@ -218,19 +222,24 @@ impl Checker {
     }
 
     fn public_url(&mut self, typed: &str) -> Option<String> {
-        let rule = match typed.parse::<Uri>() {
-            Err(_) => Some("is not a URL"),
-            Ok(url) => url_rule(&url).or((url.query().is_some()).then_some("must have no query")),
-        };
-        if let Some(rule) = rule {
-            let shown = without_user(typed);
-            self.problem(
-                "public_url",
-                format!("\"{shown}\": {rule}; write e.g. \"https://hooks.example.com\""),
-            );
+        let rule = |url: &Uri| base_url_rule(url).or(url.query().is_some().then_some("must have no query"));
+        let url = self.url("public_url", typed, rule, "write e.g. \"https://hooks.example.com\"")?;
+        Some(url.trim_end_matches('/').to_owned())
+    }
+
+    /// The URL as typed, unless it breaks the rule.
+    fn url(
+        &mut self,
+        key: &str,
+        typed: &str,
+        rule: impl Fn(&Uri) -> Option<&'static str>,
+        advice: &str,
+    ) -> Option<String> {
+        if let Some(problem) = broken_by(typed, rule) {
+            self.problem(key, format!("{problem}; {advice}"));
             return None;
         }
-        Some(typed.trim_end_matches('/').to_owned())
+        Some(typed.to_owned())
     }
 
     pub(super) fn listen(&mut self, raw: &RawListen) -> Listen {
@@ -293,10 +302,6 @@ impl Checker {
     }
 
     fn limits(&mut self, raw: &RawLimits) -> Limits {
-        let connections = raw.connections_max.unwrap_or(512);
-        if !(1..=65_536).contains(&connections) {
-            self.problem("limits.connections_max", format!("{connections}: must be from 1 to 65536"));
-        }
         let handler_timeout =
             self.duration("limits.handler_timeout", raw.handler_timeout.as_ref(), Duration::from_secs(2));
         if handler_timeout > Duration::from_secs(10) {
@@ -309,7 +314,7 @@ impl Checker {
             body_bytes_max: self
                 .body_bytes_max("limits.body_bytes_max", raw.body_bytes_max.as_ref())
                 .unwrap_or(1 << 20),
-            connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+            connections_max: self.count("limits.connections_max", raw.connections_max, 512, 65_536),
             handler_timeout,
             disk_free_min: self.size("limits.disk_free_min", raw.disk_free_min.as_ref()).unwrap_or(64 << 20),
         }
@@ -350,6 +355,15 @@ impl Checker {
         };
         parse_duration(typed).unwrap_or_else(|rule| {
             self.problem(key, format!("\"{typed}\": {rule}"));
+            default
+        })
+    }
+
+    fn count(&mut self, key: &str, typed: Option<u64>, default: usize, max: usize) -> usize {
+        let Some(typed) = typed else { return default };
+        let count = usize::try_from(typed).ok().filter(|count| (1..=max).contains(count));
+        count.unwrap_or_else(|| {
+            self.problem(key, format!("{typed}: must be from 1 to {max}"));
             default
         })
     }
@@ -395,21 +409,13 @@ impl Checker {
 
 /// What is wrong with a URL that deliveries are sent to; a password in it is not shown.
 pub fn url_problem(typed: &str) -> Option<String> {
-    let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url))?;
-    Some(format!("\"{}\": {rule}", without_user(typed)))
+    broken_by(typed, base_url_rule)
 }
 
-/// What a base URL breaks, if anything.
-fn url_rule(url: &Uri) -> Option<&'static str> {
-    if !matches!(url.scheme_str(), Some("http" | "https")) {
-        return Some("must begin with http:// or https://");
-    }
-    match url.authority() {
-        None => Some("has no host"),
-        Some(authority) if authority.as_str().contains('@') => Some("must not contain a user or password"),
-        Some(authority) if authority.host().is_empty() => Some("has no host"),
-        Some(_) => None,
-    }
+/// The URL as it may be shown, and what is wrong with it.
+fn broken_by(typed: &str, rule: impl Fn(&Uri) -> Option<&'static str>) -> Option<String> {
+    let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| rule(&url))?;
+    Some(format!("\"{}\": {rule}", without_user(typed)))
 }
 
 /// A URL as it may be shown: what stands before an `@` may be a password.

@@ -5,12 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::Checker;
-use super::raw::{RawConfig, RawEndpoint};
+use super::check::{self, Checker, DATA_DIR};
+use super::raw::{RawConfig, RawEndpoint, RawListen};
 use super::secrets::{self, Style};
-use super::{Config, ConfigError, Instance, MissingSecrets, WithoutSecret, check, is_absent};
-
-const DATA_DIR: &str = "./inboxd-data";
+use super::{Config, ConfigError, Instance, MissingSecrets, WithoutSecret, is_absent};
 
 struct Preset {
     endpoint: &'static str,
@@ -43,7 +41,7 @@ const ENDPOINTS: [Preset; 2] = [
 /// The development instance in `base`, which is empty for the current directory.
 pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, ConfigError> {
     let mut checker = Checker::new(base.to_owned());
-    let mut raw = RawConfig { data_dir: Some(DATA_DIR.to_owned()), ..RawConfig::default() };
+    let mut raw = RawConfig::default();
     let mut without_secret = Vec::new();
     for preset in &ENDPOINTS {
         match secret(preset, base, missing, &mut checker) {
@@ -59,13 +57,12 @@ pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, Con
 /// The development instance as far as reading its data goes.
 pub(super) fn instance() -> Instance {
     let mut checker = Checker::new(PathBuf::new());
-    let raw = RawConfig { data_dir: Some(DATA_DIR.to_owned()), ..RawConfig::default() };
-    let data_dir = checker.data_dir(raw.data_dir.as_deref());
+    let data_dir = checker.data_dir(None);
     Instance {
         file: None,
         database: data_dir.join(check::DATABASE),
         data_dir,
-        listen: checker.listen(&raw.listen),
+        listen: checker.listen(&RawListen::default()),
         endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
         proxies: Vec::new(),
         destinations: Vec::new(),

@@ -105,22 +105,26 @@ pub fn literal(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// What the URL of a destination or an alert breaks, as far as the URL alone shows it.
-pub fn url_rule(url: &Uri) -> Option<&'static str> {
+/// What any URL breaks that is to be shown or sent to.
+pub fn base_url_rule(url: &Uri) -> Option<&'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return Some("must begin with http:// or https://");
     }
-    let authority = match url.authority() {
-        None => return Some("has no host"),
-        Some(authority) if authority.as_str().contains('@') => {
-            return Some("must not contain a user or password");
-        }
-        Some(authority) => authority,
-    };
-    let host = authority.host();
-    if host.is_empty() {
-        return Some("has no host");
+    match url.authority() {
+        None => Some("has no host"),
+        Some(authority) if authority.as_str().contains('@') => Some("must not contain a user or password"),
+        Some(authority) if authority.host().is_empty() => Some("has no host"),
+        Some(_) => None,
     }
+}
+
+/// What the URL of a destination or an alert breaks, as far as the URL alone shows it.
+pub fn url_rule(url: &Uri) -> Option<&'static str> {
+    if let Some(rule) = base_url_rule(url) {
+        return Some(rule);
+    }
+    let authority = url.authority()?;
+    let host = authority.host();
     let has_port = authority.as_str().len() > host.len();
     if has_port && authority.port_u16().is_none_or(|port| port == 0) {
         return Some("has a port that is none; ports are from 1 to 65535");

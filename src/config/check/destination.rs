@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, HeaderValue, Uri};
+use ureq::http::{HeaderName, HeaderValue};
 
-use super::{Checker, duration_text, without_user};
+use super::{Checker, duration_text};
 use crate::config::raw::{RawDestination, RawDuration};
 use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Order, Sign};
 use crate::outgoing::{Client, Network, url_rule};
@@ -53,7 +53,7 @@ impl Checker {
             secrets,
             order,
             timeout,
-            threads: self.threads(&of("threads"), raw.threads),
+            threads: self.count(&of("threads"), raw.threads, 4, 64),
             give_up_after: self.duration(
                 &of("give_up_after"),
                 raw.give_up_after.as_ref(),
@@ -143,21 +143,8 @@ impl Checker {
             self.missing(key.to_owned(), "is missing; write e.g. url = \"http://127.0.0.1:3000/webhooks\"");
             return None;
         };
-        let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url));
-        if let Some(rule) = rule {
-            let advice = "write e.g. \"http://127.0.0.1:3000/webhooks\"; credentials go into headers";
-            self.problem(key, format!("\"{}\": {rule}; {advice}", without_user(typed)));
-            return None;
-        }
-        Some(typed.to_owned())
-    }
-
-    fn threads(&mut self, key: &str, typed: Option<u64>) -> usize {
-        let threads = typed.unwrap_or(4);
-        if !(1..=64).contains(&threads) {
-            self.problem(key, format!("{threads}: must be from 1 to 64"));
-        }
-        usize::try_from(threads).unwrap_or(1)
+        let advice = "write e.g. \"http://127.0.0.1:3000/webhooks\"; credentials go into headers";
+        self.url(key, typed, url_rule, advice)
     }
 
     fn pointer(&mut self, key: &str, typed: Option<&str>) {

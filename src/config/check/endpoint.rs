@@ -71,7 +71,8 @@ impl Checker {
         let scheme = scheme_of(&provider, raw.scheme.as_ref())
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
-        self.fits(&key, &raw, &scheme, mode, limits);
+        self.fits(&key, &raw, &scheme, mode);
+        self.is_in_time(&key, &raw, &scheme, mode, (limits.handler_timeout, proxy_timeout));
         let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
         let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
@@ -114,7 +115,7 @@ impl Checker {
     }
 
     /// What the provider's way of signing and waiting rules out.
-    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, mode: Mode, limits: &Limits) {
+    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, mode: Mode) {
         let name = scheme.name();
         for handler in raw.handlers.iter().filter(|name| MONEY_HANDLERS.contains(&name.as_str())) {
             if !scheme.body_signed() {
@@ -137,14 +138,29 @@ impl Checker {
                 "{key}.forward: {name} sends several events in one request; each is forwarded by itself, without what was around it"
             ));
         }
-        let deadline = scheme.behaviour().deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
-        if let Some(deadline) = deadline.filter(|deadline| *deadline < limits.handler_timeout)
-            && !raw.handlers.is_empty()
-            && mode == Mode::Sync
-        {
+    }
+
+    /// Whether what is allowed to take time ends before the provider gives up waiting.
+    fn is_in_time(
+        &mut self,
+        key: &str,
+        raw: &RawEndpoint,
+        scheme: &Scheme,
+        mode: Mode,
+        (handler_timeout, proxy_timeout): (Duration, Duration),
+    ) {
+        let Some(seconds) = scheme.behaviour().deadline_s else { return };
+        let (name, deadline) = (scheme.name(), Duration::from_secs(seconds.into()));
+        if mode == Mode::Sync && !raw.handlers.is_empty() && handler_timeout > deadline {
             self.warn(format!(
-                "{key}: {name} waits {} s for an answer, and limits.handler_timeout allows handlers more",
-                deadline.as_secs()
+                "{key}: {name} waits {seconds} s for an answer, and limits.handler_timeout allows handlers more"
+            ));
+        }
+        if mode == Mode::Proxy && proxy_timeout >= deadline {
+            let typed = duration_text(proxy_timeout);
+            self.warn(format!(
+                "{key}.proxy_timeout: \"{typed}\": {name} waits {seconds} s for an answer and then counts the delivery as \
+                 failed, whatever the application says later; write less, or forward without mode = \"proxy\""
             ));
         }
     }

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ureq::http::Uri;
-
-use super::{Checker, suggest, without_user};
+use super::{Checker, suggest};
 use crate::config::raw::{RawAlert, RawWorker};
 use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_duration};
 use crate::outgoing::url_rule;
@@ -26,7 +24,7 @@ impl Checker {
             self.problem("worker.lease", rule);
         }
         Worker {
-            threads: usize::try_from(threads).unwrap_or(usize::MAX),
+            threads,
             lease,
             max_attempts: u32::try_from(max_attempts).unwrap_or(u32::MAX),
             backoff_cap: self.duration(
@@ -37,17 +35,12 @@ impl Checker {
         }
     }
 
-    fn count(&mut self, key: &str, typed: Option<u64>, default: u64, max: u64) -> u64 {
-        let count = typed.unwrap_or(default);
-        if !(1..=max).contains(&count) {
-            self.problem(key, format!("{count}: must be from 1 to {max}"));
-        }
-        count
-    }
-
     pub(super) fn alert(&mut self, raw: &RawAlert) -> Option<Alert> {
         let via = match (&raw.url, &raw.command) {
-            (Some(url), None) => self.url("alert.url", url).map(AlertVia::Url),
+            (Some(url), None) => {
+                let advice = "write e.g. \"https://ntfy.sh/topic\"";
+                self.url("alert.url", url, url_rule, advice).map(AlertVia::Url)
+            }
             (None, Some(command)) => self.command(command),
             (Some(_), Some(_)) => {
                 self.problem("alert", "has both url and command; write one of them");
@@ -65,18 +58,6 @@ impl Checker {
         let on = typed.iter().filter_map(|typed| self.alert_on(typed)).collect();
         let remind = self.duration("alert.remind", raw.remind.as_ref(), Duration::from_secs(4 * 3600));
         Some(Alert { via: via?, on, remind })
-    }
-
-    fn url(&mut self, key: &str, typed: &str) -> Option<String> {
-        let rule = typed.parse::<Uri>().map_or(Some("is not a URL"), |url| url_rule(&url));
-        if let Some(rule) = rule {
-            self.problem(
-                key,
-                format!("\"{}\": {rule}; write e.g. \"https://ntfy.sh/topic\"", without_user(typed)),
-            );
-            return None;
-        }
-        Some(typed.to_owned())
     }
 
     fn command(&mut self, typed: &str) -> Option<AlertVia> {
