@@ -217,7 +217,7 @@ pub struct Event {
 }
 
 /// Which events to list. What is `None` does not matter.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The endpoint's name.
     pub endpoint: Option<String>,

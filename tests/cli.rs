@@ -442,6 +442,31 @@ fn a_misspelt_endpoint_is_told_of_beside_the_empty_list() {
 }
 
 #[test]
+fn a_list_that_does_not_show_everything_says_so() {
+    let daemon = Daemon::start();
+    for n in 1..=3 {
+        daemon.stripe(&invoice_event(&format!("evt_{n}"), "voided", &format!("in_{n}"), 4200));
+        daemon.stripe(&invoice_event(&format!("evt_p{n}"), "paid", &format!("in_{n}"), 4200));
+    }
+    for (verb, all, which) in [("events", 6, "latest"), ("reviews", 3, "oldest")] {
+        let list = |limit: u32, json: &[&str]| {
+            let limit = limit.to_string();
+            daemon.inboxd(&[&[verb, "list", "--limit", limit.as_str()][..], json].concat())
+        };
+        assert_eq!(list(all, &[]).stderr, "");
+        let cut = list(all - 1, &["--json"]);
+        assert_eq!(cut.stdout.lines().count(), (all - 1) as usize);
+        assert_eq!(cut.stderr, format!("the {which} {}, and there are more: --limit shows them\n", all - 1));
+    }
+    let counted = daemon.inboxd(&["retry", "--state", "quarantined", "--limit", "2"]);
+    assert!(counted.stderr.contains("there are more") && counted.stderr.contains("would retry 2 events"));
+    for verb in ["events", "reviews", "outbox"] {
+        assert_eq!(daemon.inboxd(&[verb, "list", "--limit", "100001"]).code, 2, "{verb}");
+        assert_eq!(daemon.inboxd(&[verb, "list", "--limit", "0"]).code, 2, "{verb}");
+    }
+}
+
+#[test]
 fn a_long_answer_is_cut_as_a_table_and_whole_as_csv_or_json() {
     let daemon = Daemon::start();
     let sql =

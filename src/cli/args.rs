@@ -235,9 +235,19 @@ pub(crate) struct EventArgs {
     pub(crate) endpoint: Option<String>,
 }
 
-/// The filters that all lists share; they add up.
+/// The filters of events; they add up.
 #[derive(Debug, Args)]
 pub(crate) struct Filters {
+    #[command(flatten)]
+    pub(crate) shared: SharedFilters,
+    /// Only in this state
+    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined"])]
+    pub(crate) state: Option<String>,
+}
+
+/// The filters that all lists share.
+#[derive(Debug, Args)]
+pub(crate) struct SharedFilters {
     /// Only of this endpoint
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
@@ -247,18 +257,22 @@ pub(crate) struct Filters {
     /// Only about this business object
     #[arg(long, value_name = "ID")]
     pub(crate) object: Option<String>,
-    /// Only in this state
-    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined"])]
-    pub(crate) state: Option<String>,
-    /// Only received since: RFC 3339, or a duration before now such as 2h
+    /// Only received (or queued) since: RFC 3339, or a duration before now such as 2h
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// Only received until: RFC 3339, or a duration before now such as 5m
+    /// Only received (or queued) until: RFC 3339, or a duration before now such as 5m
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
     /// Only where the last error contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+}
+
+/// How long a list may be.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Limit {
     /// At most so many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
@@ -290,9 +304,8 @@ pub(crate) struct ReviewsListArgs {
     /// Those that are closed as well
     #[arg(long)]
     pub(crate) all: bool,
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -366,33 +379,14 @@ pub(crate) struct OutboxPauseArgs {
 /// The filters of outbox rows; they add up.
 #[derive(Debug, Args)]
 pub(crate) struct OutboxFilters {
+    #[command(flatten)]
+    pub(crate) shared: SharedFilters,
     /// Only for this destination
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
-    /// Only of this endpoint
-    #[arg(long, value_name = "NAME")]
-    pub(crate) endpoint: Option<String>,
-    /// Only of this type, e.g. invoice.paid
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) topic: Option<String>,
-    /// Only about this business object
-    #[arg(long, value_name = "ID")]
-    pub(crate) object: Option<String>,
     /// Only in this state
     #[arg(long, value_parser = ["pending", "sending", "delivered", "dead"])]
     pub(crate) state: Option<String>,
-    /// Only queued since: RFC 3339, or a duration before now such as 2h
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// Only queued until: RFC 3339, or a duration before now such as 5m
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<String>,
-    /// Only where the last error contains this text
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) error: Option<String>,
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) limit: u32,
 }
 
 /// `purge`

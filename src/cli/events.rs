@@ -6,14 +6,14 @@ use inboxd::config::{Instance, closest};
 use inboxd::inbox::queue::{self, Attempt};
 use inboxd::inbox::{self, Event, Filter};
 use inboxd::printable::printable;
-use inboxd::{clock, reviews};
+use inboxd::reviews;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, Filters};
 use super::reviews as reviews_verb;
-use super::store::{self, parse_time, read_failed, table, time};
-use super::{Context, Data, Exit, Failure, put, say};
+use super::store::{self, fields, read_failed, since_and_until, table, time};
+use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// `list`, `show` and `body`.
 pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
@@ -27,14 +27,12 @@ pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
 fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
     let (instance, conn) = store::open(context)?;
-    warn_of_unknown_endpoint(&instance, args.filters.endpoint.as_deref());
-    let events = inbox::list(&conn, &filter, args.filters.limit).map_err(read_failed)?;
+    warn_of_unknown_endpoint(&instance, args.filters.shared.endpoint.as_deref());
+    let limit = args.filters.shared.limit;
+    let (events, goes_on) = store::bounded(limit, |limit| inbox::list(&conn, &filter, limit))?;
+    store::say_where_it_ends("latest", events.len(), goes_on);
     if args.json {
-        let mut data = Data::begin();
-        for event in &events {
-            data.put(&format!("{}\n", to_json(event)))?;
-        }
-        return data.end();
+        return put_lines(events.iter().map(to_json));
     }
     if events.is_empty() {
         say("no event matches");
@@ -53,11 +51,7 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
         ]
     };
     let head = ["RECEIVED", "ENDPOINT", "EVENT", "TYPE", "OBJECT", "STATE", "DUPLICATES"];
-    put(&table(&head, &events.iter().map(row).collect::<Vec<_>>()))?;
-    if u32::try_from(events.len()).is_ok_and(|count| count == args.filters.limit) {
-        say(&format!("the latest {}; --limit shows more", events.len()));
-    }
-    Ok(())
+    put(&table(&head, &events.iter().map(row).collect::<Vec<_>>()))
 }
 
 /// Events of an endpoint that is no longer configured can be listed: it is not an error.
@@ -74,16 +68,15 @@ fn warn_of_unknown_endpoint(instance: &Instance, typed: Option<&str>) {
 
 /// The filters as the inbox understands them.
 pub(crate) fn filter(filters: &Filters) -> Result<Filter, Failure> {
-    let now_ms = clock::now_ms();
-    let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
+    let (since_ms, until_ms) = since_and_until(&filters.shared)?;
     Ok(Filter {
-        endpoint: filters.endpoint.clone(),
-        event_type: filters.event_type.clone(),
-        object_id: filters.object.clone(),
+        endpoint: filters.shared.endpoint.clone(),
+        event_type: filters.shared.event_type.clone(),
+        object_id: filters.shared.object.clone(),
         state: filters.state.clone(),
-        since_ms: moment(&filters.since)?,
-        until_ms: moment(&filters.until)?,
-        error: filters.error.clone(),
+        since_ms,
+        until_ms,
+        error: filters.shared.error.clone(),
     })
 }
 
@@ -98,13 +91,7 @@ fn show(args: &EventsShowArgs, context: &Context) -> Result<(), Failure> {
     if args.json {
         return put(&format!("{json}\n"));
     }
-    let Value::Object(fields) = json else { return Ok(()) };
-    let rows: Vec<_> = fields
-        .iter()
-        .filter(|(name, value)| !value.is_null() && !matches!(name.as_str(), "reviews" | "history"))
-        .map(|(name, value)| vec![name.clone(), in_words(name, value)])
-        .collect();
-    let mut text = table(&["FIELD", "VALUE"], &rows);
+    let mut text = fields(&json, &["reviews", "history"]);
     for attempt in &attempts {
         let result = attempt.result.as_deref().unwrap_or("runs, or died with its process");
         let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
@@ -121,14 +108,6 @@ fn show(args: &EventsShowArgs, context: &Context) -> Result<(), Failure> {
         text.push_str(&format!("review {} ({}, {end}): {reason}\n", review.id, review.kind));
     }
     put(&text)
-}
-
-fn in_words(name: &str, value: &Value) -> String {
-    match value {
-        Value::Number(number) if name.ends_with("_at_ms") => time(number.as_i64().unwrap_or_default()),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
 }
 
 /// Writes the stored bytes and nothing else.

@@ -11,6 +11,7 @@ use clap::Parser;
 use inboxd::config::{Config, MissingSecrets, secret_from_file};
 use inboxd::printable::printable;
 use inboxd::verify::Secret;
+use serde_json::Value;
 
 mod args;
 mod failure;
@@ -123,6 +124,15 @@ impl Data {
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         self.0.flush().map_err(Failure::of_stdout)
     }
+}
+
+/// One line of JSON for each.
+pub(crate) fn put_lines(values: impl IntoIterator<Item = Value>) -> Result<(), Failure> {
+    let mut data = Data::begin();
+    for value in values {
+        data.put(&format!("{value}\n"))?;
+    }
+    data.end()
 }
 
 /// A file's bytes, or stdin's for `-`, at most `bytes_max` of them.

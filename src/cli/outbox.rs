@@ -2,15 +2,15 @@
 
 use inboxd::config::Instance;
 use inboxd::outbox::{self, Attempt, Filter, Operation, queue};
-use inboxd::{clock, db, reviews};
+use inboxd::{clock, reviews};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{
     OutboxFilters, OutboxListArgs, OutboxPauseArgs, OutboxRetryArgs, OutboxRowArgs, OutboxVerb,
 };
-use super::store::{self, parse_time, read_failed, table, time, write_failed};
-use super::{Context, Exit, Failure, put, say};
+use super::store::{self, fields, read_failed, since_and_until, table, time};
+use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// `list`, `show`, `retry`, `pause` and `resume`.
 pub(crate) fn run(verb: &OutboxVerb, context: &Context) -> Result<(), Failure> {
@@ -26,9 +26,11 @@ pub(crate) fn run(verb: &OutboxVerb, context: &Context) -> Result<(), Failure> {
 fn list(args: &OutboxListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
     let (_, conn) = store::open(context)?;
-    let found = outbox::list(&conn, &filter, args.filters.limit).map_err(read_failed)?;
+    let limit = args.filters.shared.limit;
+    let (found, goes_on) = store::bounded(limit, |limit| outbox::list(&conn, &filter, limit))?;
+    store::say_where_it_ends("latest", found.len(), goes_on);
     if args.json {
-        return put(&found.iter().map(|row| format!("{}\n", to_json(row))).collect::<String>());
+        return put_lines(found.iter().map(to_json));
     }
     if found.is_empty() {
         say("no row matches");
@@ -47,25 +49,20 @@ fn list(args: &OutboxListArgs, context: &Context) -> Result<(), Failure> {
         ]
     };
     let head = ["ROW", "QUEUED", "DESTINATION", "TYPE", "EVENT", "STATE", "ATTEMPTS", "LAST ERROR"];
-    put(&table(&head, &found.iter().map(row).collect::<Vec<_>>()))?;
-    if u32::try_from(found.len()).is_ok_and(|count| count == args.filters.limit) {
-        say(&format!("the latest {}; --limit shows more", found.len()));
-    }
-    Ok(())
+    put(&table(&head, &found.iter().map(row).collect::<Vec<_>>()))
 }
 
 fn filter(filters: &OutboxFilters) -> Result<Filter, Failure> {
-    let now_ms = clock::now_ms();
-    let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
+    let (since_ms, until_ms) = since_and_until(&filters.shared)?;
     Ok(Filter {
         destination: filters.destination.clone(),
-        endpoint: filters.endpoint.clone(),
-        topic: filters.topic.clone(),
-        object_id: filters.object.clone(),
+        endpoint: filters.shared.endpoint.clone(),
+        topic: filters.shared.event_type.clone(),
+        object_id: filters.shared.object.clone(),
         state: filters.state.clone(),
-        since_ms: moment(&filters.since)?,
-        until_ms: moment(&filters.until)?,
-        error: filters.error.clone(),
+        since_ms,
+        until_ms,
+        error: filters.shared.error.clone(),
     })
 }
 
@@ -78,17 +75,6 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
         json["history"] = attempts.iter().map(attempt_json).collect();
         return put(&format!("{json}\n"));
     }
-    let Value::Object(fields) = json else { return Ok(()) };
-    let in_words = |name: &str, value: &Value| match value {
-        Value::Number(number) if name.ends_with("_ms") => time(number.as_i64().unwrap_or_default()),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    };
-    let rows: Vec<_> = fields
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| vec![name.clone(), in_words(name, value)])
-        .collect();
     let attempt = |attempt: &Attempt| {
         let cell = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         vec![
@@ -102,7 +88,7 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
     };
     let attempts: Vec<_> = attempts.iter().map(attempt).collect();
     let history = table(&["ATTEMPT", "STARTED", "RESULT", "STATUS", "MS", "ANSWER"], &attempts);
-    put(&format!("{}\n{history}", table(&["FIELD", "VALUE"], &rows)))
+    put(&format!("{}\n{history}", fields(&json, &[])))
 }
 
 fn find(conn: &Connection, id: i64) -> Result<Operation, Failure> {
@@ -120,11 +106,13 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
         let named: Result<Vec<_>, _> = args.rows.iter().map(|id| find(&conn, *id)).collect();
         return named?.iter().try_for_each(|row| retry_one(&conn, &instance, row));
     }
-    if is_empty(&filter) {
+    if filter == Filter::default() {
         let advice = "name rows by their numbers, or choose them, e.g. --state dead";
         return Err(Failure::new(Exit::Usage, advice));
     }
-    let found = outbox::list(&conn, &filter, args.filters.limit).map_err(read_failed)?;
+    let limit = args.filters.shared.limit;
+    let (found, goes_on) = store::bounded(limit, |limit| outbox::list(&conn, &filter, limit))?;
+    store::say_where_it_ends("latest", found.len(), goes_on);
     let waiting: Vec<_> =
         found.iter().filter(|row| matches!(row.state.as_str(), "pending" | "dead")).collect();
     if !args.yes {
@@ -135,23 +123,15 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
     waiting.into_iter().rev().try_for_each(|row| retry_one(&conn, &instance, row))
 }
 
-fn is_empty(filter: &Filter) -> bool {
-    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error } = filter;
-    [destination, endpoint, topic, object_id, state, error].into_iter().all(Option::is_none)
-        && since_ms.is_none()
-        && until_ms.is_none()
-}
-
 fn retry_one(conn: &Connection, instance: &Instance, row: &Operation) -> Result<(), Failure> {
     let now_ms = clock::now_ms();
-    let tx = db::begin_immediate(conn).map_err(write_failed)?;
-    let is_requeued = queue::requeue(&tx, row.id, now_ms).map_err(write_failed)?;
-    if is_requeued {
-        let note = "tried again by hand";
-        reviews::close_on_operation(&tx, &row.operation_key, note, now_ms).map_err(write_failed)?;
-    }
-    let is_paused = outbox::is_paused(&tx, &row.destination).map_err(write_failed)?;
-    tx.commit().map_err(write_failed)?;
+    let (is_requeued, is_paused) = store::change(conn, |tx| {
+        let is_requeued = queue::requeue(tx, row.id, now_ms)?;
+        if is_requeued {
+            reviews::close_on_operation(tx, &row.operation_key, "tried again by hand", now_ms)?;
+        }
+        Ok((is_requeued, outbox::is_paused(tx, &row.destination)?))
+    })?;
     let what = match (is_requeued, row.state.as_str()) {
         (true, _) if !instance.destinations.contains(&row.destination) => {
             "waits: its destination is not in the configuration any more"
@@ -165,21 +145,15 @@ fn retry_one(conn: &Connection, instance: &Instance, row: &Operation) -> Result<
 }
 
 fn pause(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
-    let conn = for_destination(args, context)?;
-    let tx = db::begin_immediate(&conn).map_err(write_failed)?;
-    let is_new = outbox::pause(&tx, &args.destination, "by hand", clock::now_ms()).map_err(write_failed)?;
-    tx.commit().map_err(write_failed)?;
-    let what = if is_new { "is paused; what is queued waits" } else { "was paused before" };
-    put(&format!("{} {what}\n", args.destination))
+    let (conn, name) = (for_destination(args, context)?, &args.destination);
+    let is_new = store::change(&conn, |tx| outbox::pause(tx, name, "by hand", clock::now_ms()))?;
+    put(&format!("{name} {}\n", if is_new { "is paused; what is queued waits" } else { "was paused before" }))
 }
 
 fn resume(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
-    let conn = for_destination(args, context)?;
-    let tx = db::begin_immediate(&conn).map_err(write_failed)?;
-    let was_paused = outbox::resume(&tx, &args.destination).map_err(write_failed)?;
-    tx.commit().map_err(write_failed)?;
-    let what = if was_paused { "is sent to again" } else { "was not paused" };
-    put(&format!("{} {what}\n", args.destination))
+    let (conn, name) = (for_destination(args, context)?, &args.destination);
+    let was_paused = store::change(&conn, |tx| outbox::resume(tx, name))?;
+    put(&format!("{name} {}\n", if was_paused { "is sent to again" } else { "was not paused" }))
 }
 
 /// The database, if the destination exists.

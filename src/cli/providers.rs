@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{ProviderArgs, ProvidersListArgs, ProvidersVerb};
 use super::init::{endpoint_table, secret_variable};
 use super::store::table;
-use super::{Exit, Failure, put};
+use super::{Exit, Failure, put, put_lines};
 
 /// `list` and `show`.
 pub(crate) fn run(verb: &ProvidersVerb) -> Result<(), Failure> {
@@ -20,9 +20,8 @@ pub(crate) fn run(verb: &ProvidersVerb) -> Result<(), Failure> {
 
 fn list(args: &ProvidersListArgs) -> Result<(), Failure> {
     if args.json {
-        let lines: Result<String, Failure> =
-            presets::all().iter().map(|preset| Ok(format!("{}\n", to_json(preset)?))).collect();
-        return put(&lines?);
+        let all: Result<Vec<_>, _> = presets::all().iter().map(|preset| to_json(preset)).collect();
+        return put_lines(all?);
     }
     let row = |preset: &&Preset| {
         vec![

@@ -1,13 +1,13 @@
 //! `retry`: puts events back to work. The attempts so far are excused and stay in the history.
 
+use inboxd::clock;
 use inboxd::config::Instance;
 use inboxd::inbox::{self, Event, Filter, queue};
-use inboxd::{clock, db};
 use rusqlite::Connection;
 
 use super::args::RetryArgs;
 use super::events::filter;
-use super::store::{self, read_failed, write_failed};
+use super::store;
 use super::{Context, Exit, Failure, put};
 
 /// Events named by id are retried at once; those chosen by filters need `--yes`.
@@ -18,7 +18,11 @@ pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
         return retry_matching(&conn, &instance, args, filter);
     }
     for event_id in &args.event_ids {
-        retry(&conn, &instance, &store::find_event(&conn, event_id, args.filters.endpoint.as_deref())?)?;
+        retry(
+            &conn,
+            &instance,
+            &store::find_event(&conn, event_id, args.filters.shared.endpoint.as_deref())?,
+        )?;
     }
     Ok(())
 }
@@ -29,15 +33,17 @@ fn retry_matching(
     args: &RetryArgs,
     filter: Filter,
 ) -> Result<(), Failure> {
-    if is_empty(&filter) {
+    if filter == Filter::default() {
         return Err(Failure::new(
             Exit::Usage,
             "name events by their ids, or choose them, e.g. --state quarantined",
         ));
     }
-    let events = inbox::list(conn, &filter, args.filters.limit).map_err(read_failed)?;
+    let limit = args.filters.shared.limit;
+    let (events, goes_on) = store::bounded(limit, |limit| inbox::list(conn, &filter, limit))?;
     let (waiting, settled): (Vec<_>, Vec<_>) =
         events.iter().partition(|event| matches!(event.state.as_str(), "pending" | "quarantined"));
+    store::say_where_it_ends("latest", events.len(), goes_on);
     if !args.yes {
         let count = waiting.len();
         let rest = if settled.is_empty() {
@@ -53,17 +59,8 @@ fn retry_matching(
     waiting.into_iter().try_for_each(|event| retry(conn, instance, event))
 }
 
-fn is_empty(filter: &Filter) -> bool {
-    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
-    [endpoint, event_type, object_id, state, error].into_iter().all(Option::is_none)
-        && since_ms.is_none()
-        && until_ms.is_none()
-}
-
 fn retry(conn: &Connection, instance: &Instance, event: &Event) -> Result<(), Failure> {
-    let tx = db::begin_immediate(conn).map_err(write_failed)?;
-    let is_requeued = queue::requeue(&tx, event.id, clock::now_ms()).map_err(write_failed)?;
-    tx.commit().map_err(write_failed)?;
+    let is_requeued = store::change(conn, |tx| queue::requeue(tx, event.id, clock::now_ms()))?;
     let what = match (is_requeued, event.state.as_str()) {
         (true, _) if instance.proxies.contains(&event.endpoint) => {
             "waits for the provider: in proxy mode its next delivery asks the application; redeliver it from there"

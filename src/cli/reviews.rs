@@ -1,12 +1,12 @@
 //! `reviews` and `resolve`: what waits for a person, and what the person decided.
 
+use inboxd::clock;
 use inboxd::reviews::{self, Review};
-use inboxd::{clock, db};
 use serde_json::{Value, json};
 
 use super::args::{ResolveArgs, ReviewsListArgs, ReviewsVerb};
-use super::store::{self, read_failed, table, time, write_failed};
-use super::{Context, Exit, Failure, put, say};
+use super::store::{self, table, time};
+use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// `reviews list`
 pub(crate) fn run(verb: &ReviewsVerb, context: &Context) -> Result<(), Failure> {
@@ -17,9 +17,10 @@ pub(crate) fn run(verb: &ReviewsVerb, context: &Context) -> Result<(), Failure> 
 
 fn list(args: &ReviewsListArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open(context)?;
-    let found = reviews::list(&conn, args.all, args.limit).map_err(read_failed)?;
+    let (found, goes_on) = store::bounded(args.limit, |limit| reviews::list(&conn, args.all, limit))?;
+    store::say_where_it_ends("oldest", found.len(), goes_on);
     if args.json {
-        return put(&found.iter().map(|review| format!("{}\n", to_json(review))).collect::<String>());
+        return put_lines(found.iter().map(to_json));
     }
     if found.is_empty() {
         say("nothing waits for a person");
@@ -62,9 +63,7 @@ pub(crate) fn resolve(args: &ResolveArgs, context: &Context) -> Result<(), Failu
         return Err(Failure::new(Exit::Usage, "--note is empty; say what was decided"));
     }
     let (_, conn) = store::open_to_write(context)?;
-    let tx = db::begin_immediate(&conn).map_err(write_failed)?;
-    let closed = reviews::resolve(&tx, args.review_id, note, clock::now_ms()).map_err(write_failed)?;
-    tx.commit().map_err(write_failed)?;
+    let closed = store::change(&conn, |tx| reviews::resolve(tx, args.review_id, note, clock::now_ms()))?;
     if closed {
         return put(&format!("review {} is closed\n", args.review_id));
     }

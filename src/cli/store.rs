@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use inboxd::clock;
 use inboxd::config::{Instance, parse_duration};
 use inboxd::db::{self, OpenError};
 use inboxd::inbox::{self, Event};
 use inboxd::printable::printable;
 use jiff::Timestamp;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
+use serde_json::Value;
 
-use super::{Context, Exit, Failure};
+use super::args::{Limit, SharedFilters};
+use super::{Context, Exit, Failure, say};
 
 /// A reader that runs longer keeps the daemon's log from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
@@ -63,8 +66,41 @@ pub(crate) fn find_event(
     }
 }
 
+/// Makes one change in a transaction of its own.
+pub(crate) fn change<T>(
+    conn: &Connection,
+    make: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> Result<T, Failure> {
+    let made = || {
+        let tx = db::begin_immediate(conn)?;
+        let made = make(&tx)?;
+        tx.commit()?;
+        Ok(made)
+    };
+    made().map_err(write_failed)
+}
+
+/// A list with an end, and whether it goes on behind that.
+pub(crate) fn bounded<T>(
+    limit: Limit,
+    list: impl FnOnce(u32) -> rusqlite::Result<Vec<T>>,
+) -> Result<(Vec<T>, bool), Failure> {
+    let mut found = list(limit.limit + 1).map_err(read_failed)?;
+    let count = usize::try_from(limit.limit).unwrap_or(usize::MAX);
+    let goes_on = found.len() > count;
+    found.truncate(count);
+    Ok((found, goes_on))
+}
+
+/// Says beside a list that it goes on.
+pub(crate) fn say_where_it_ends(which: &str, count: usize, goes_on: bool) {
+    if goes_on {
+        say(&format!("the {which} {count}, and there are more: --limit shows them"));
+    }
+}
+
 /// SQLite's word on a change that was not made.
-pub(crate) fn write_failed(error: rusqlite::Error) -> Failure {
+fn write_failed(error: rusqlite::Error) -> Failure {
     if db::is_busy_error(&error) {
         return Failure::new(Exit::Busy, "the database is busy; nothing was changed, try again")
             .because(error);
@@ -98,7 +134,7 @@ pub(crate) fn time(ms: i64) -> String {
 }
 
 /// A point in time as typed: RFC 3339, or a duration before now such as `2h`.
-pub(crate) fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
+fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time.as_millisecond());
     }
@@ -109,6 +145,30 @@ pub(crate) fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
         )
     })?;
     Ok(now_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX)))
+}
+
+/// Both ends of a stretch of time as typed, in milliseconds since the epoch.
+pub(crate) fn since_and_until(filters: &SharedFilters) -> Result<(Option<i64>, Option<i64>), Failure> {
+    let now_ms = clock::now_ms();
+    let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
+    Ok((moment(&filters.since)?, moment(&filters.until)?))
+}
+
+/// The fields of a JSON object that say something, one a line; `left_out` are told in another way.
+pub(crate) fn fields(object: &Value, left_out: &[&str]) -> String {
+    let in_words = |name: &str, value: &Value| match value {
+        Value::Number(number) if name.ends_with("_at_ms") || name.ends_with("_since_ms") => {
+            time(number.as_i64().unwrap_or_default())
+        }
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let fields = object.as_object().into_iter().flatten();
+    let rows: Vec<_> = fields
+        .filter(|(name, value)| !value.is_null() && !left_out.contains(&name.as_str()))
+        .map(|(name, value)| vec![name.clone(), in_words(name, value)])
+        .collect();
+    table(&["FIELD", "VALUE"], &rows)
 }
 
 /// Columns that line up, made [`printable`]: a sender chooses ids, an alias chooses a column's name.
