@@ -30,7 +30,7 @@ use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::worker::{self, Wake, Worker};
-use crate::writer::{self, Writer};
+use crate::writer::{self, Writer, WriterHandle};
 
 mod assembly;
 mod background;
@@ -218,15 +218,12 @@ impl Daemon {
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::of_sqlite(&config.database, source);
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
-        let settings = writer::Settings::new(
-            config.database.clone(),
-            config.limits.handler_timeout,
-            config.limits.disk_free_min,
-        );
-        let (writer, handle) = Writer::new(conn, settings).map_err(storage)?;
-        let ended = sender.clone();
-        spawn("writer", move || tell(&ended, end_of(|| writer.run())))?;
+        for warning in assembly::undeliverable(&conn, &config).map_err(storage)? {
+            log::warn!("{warning}");
+        }
+        let handle = start_writer(conn, &config, &sender)?;
 
+        let proxied = proxied(&config);
         let with_handlers = |(config, handlers)| Arc::new(Endpoint { config, handlers });
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
         let targets = targets(config.destinations, &endpoints)?;
@@ -242,6 +239,7 @@ impl Daemon {
         let settings = background::Settings {
             worker_threads: config.worker.threads,
             retention: config.retention,
+            proxied,
             alert: config.alert,
             database: config.database.clone(),
             answers: app.answers(),
@@ -449,6 +447,21 @@ impl Daemon {
     }
 }
 
+fn start_writer(
+    conn: rusqlite::Connection,
+    config: &Config,
+    events: &Sender<Event>,
+) -> Result<WriterHandle, StartError> {
+    let limits = &config.limits;
+    let settings =
+        writer::Settings::new(config.database.clone(), limits.handler_timeout, limits.disk_free_min);
+    let (writer, handle) =
+        Writer::new(conn, settings).map_err(|source| OpenError::of_sqlite(&config.database, source))?;
+    let ended = events.clone();
+    spawn("writer", move || tell(&ended, end_of(|| writer.run())))?;
+    Ok(handle)
+}
+
 /// What the writer's thread ended with. It catches the panics of jobs; this is for those of its own.
 fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -524,6 +537,16 @@ fn bind(address: &Address, files: &mut Vec<SocketFile>) -> Result<(front::Listen
         }
         Address::Systemd => systemd::passed_listener().map_err(StartError::NoSocket),
     }
+}
+
+/// Who stops sending an event is given as long as the application's destination would be.
+fn proxied(config: &Config) -> Vec<(String, Duration)> {
+    let patience = |endpoint: &config::Endpoint| {
+        let name = endpoint.forward.first().filter(|_| endpoint.mode == config::Mode::Proxy)?;
+        let destination = config.destinations.iter().find(|destination| destination.name == *name)?;
+        Some((endpoint.name.clone(), destination.give_up_after))
+    };
+    config.endpoints.iter().filter_map(patience).collect()
 }
 
 fn worker_settings(worker: &config::Worker) -> worker::Settings {

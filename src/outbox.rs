@@ -167,6 +167,16 @@ pub fn standings(conn: &Connection) -> rusqlite::Result<Vec<Standing>> {
         .collect()
 }
 
+/// Rows that wait for destinations which are none of these (a JSON array), by the destination's name.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn waiting_elsewhere(conn: &Connection, destinations: &str) -> rusqlite::Result<Vec<(String, i64)>> {
+    conn.prepare_cached(WAITING_ELSEWHERE)?
+        .query_map([destinations], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
 /// Stops sending to a destination. `false`: it was paused before.
 ///
 /// # Errors
@@ -254,7 +264,7 @@ pub struct Operation {
 }
 
 /// Which rows to list. What is `None` does not matter.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The destination's name.
     pub destination: Option<String>,
@@ -400,6 +410,13 @@ const STANDINGS: &str = "
       LEFT JOIN given_up ON given_up.destination = names.name
       LEFT JOIN main.outbox_destinations AS known ON known.name = names.name
      ORDER BY names.name";
+
+const WAITING_ELSEWHERE: &str = "
+    SELECT destination, count(*)
+      FROM main.outbox
+     WHERE state IN ('pending', 'sending') AND destination NOT IN (SELECT value FROM json_each(?1))
+     GROUP BY destination
+     ORDER BY destination";
 
 const PAUSE: &str = "
     INSERT INTO main.outbox_destinations (name, paused_at_ms, paused_because) VALUES (?1, ?2, ?3)

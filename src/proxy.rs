@@ -15,7 +15,7 @@ use crate::inbox::queue::{self, Claimed, ErrorClass};
 use crate::outbox;
 use crate::outgoing::{Answer, NoAnswer};
 use crate::receive::{self, Claim, Endpoint, Outcome, Receipt};
-use crate::reviews;
+use crate::reviews::{self, Kind};
 use crate::verify::VerifiedEvent;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -94,6 +94,34 @@ impl Proxy {
             },
         );
     }
+}
+
+/// Asks a person about events that the application has not taken and that their sender has stopped sending:
+/// nobody would look at them again. Each endpoint with the time after which that is so.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn give_up(
+    writer: &WriterHandle,
+    endpoints: &[(String, Duration)],
+    now_ms: i64,
+) -> Result<(), WriteError> {
+    for (endpoint, silence) in endpoints {
+        let name = endpoint.clone();
+        let before_ms = now_ms.saturating_sub(i64::try_from(silence.as_millis()).unwrap_or(i64::MAX));
+        let reason = "the application did not take it and the sender has stopped sending it; have it sent again from there";
+        let given_up = writer.run(move |tx| {
+            let given_up = queue::give_up(tx, &name, before_ms, now_ms)?;
+            for event_id in &given_up {
+                reviews::open(tx, Kind::Quarantined, &name, event_id, reason, now_ms)?;
+            }
+            Ok(given_up)
+        })?;
+        for event_id in given_up {
+            log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
+        }
+    }
+    Ok(())
 }
 
 /// One request to an application.

@@ -914,6 +914,23 @@ fn the_daemon_forwards_at_once_and_says_so() {
 }
 
 #[test]
+fn rows_for_a_destination_that_is_not_configured_any_more_are_told_of() {
+    let daemon = Daemon::with_config(&config("http://127.0.0.1:9/", "sign = \"none\""));
+    daemon.stripe(&support::event("evt_1", "foo.bar", "{}"));
+    assert_eq!(daemon.count("SELECT count(*) FROM outbox"), 1);
+    let dir = Arc::clone(&daemon.dir);
+    assert!(!daemon.inboxd(&["check"]).stdout.contains("[destination.app]"));
+    drop(daemon);
+    std::fs::write(dir.path().join("inboxd.toml"), support::CONFIG).unwrap();
+    let said = "1 rows of the outbox wait for the destination app, which is not in the configuration";
+    let check = support::inboxd(dir.path(), &["check"]);
+    assert_eq!(check.code, 0);
+    assert!(check.stdout.contains(said) && check.stdout.contains("put [destination.app] back"), "{check:?}");
+    let daemon = Daemon::in_dir(dir);
+    assert!(daemon.log().contains(said), "{}", daemon.log());
+}
+
+#[test]
 fn a_daemon_killed_while_the_application_answers_sends_it_again_with_the_same_key() {
     let daemon = Arc::new(std::sync::Mutex::new(None::<u32>));
     let victim = Arc::clone(&daemon);

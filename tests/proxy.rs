@@ -8,6 +8,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use inboxd::writer::{Settings, Writer};
+use inboxd::{db, proxy};
 use support::app::{App, respond};
 use support::{Client, Daemon, STRIPE_SECRET, hmac_hex, now_s, stripe_signature};
 
@@ -107,6 +109,39 @@ fn the_review_of_a_replay_closes_when_the_application_takes_it_after_all() {
     let open = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
     assert_eq!(daemon.count(open), 1);
     assert_eq!(deliver("two"), outcome("processed"));
+    assert_eq!(daemon.count(open), 0);
+}
+
+#[test]
+fn what_the_application_never_took_and_nobody_sends_any_more_waits_for_a_person() {
+    let app = App::start(|seen, stream| respond(stream, if seen.number == 0 { 500 } else { 200 }, "", ""));
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    assert_eq!(daemon.stripe(EVENT), failed(502));
+    let dir = daemon.kill();
+    let path = dir.path().join("data/inboxd.db");
+    let (writer, handle) =
+        Writer::new(db::open_writer(&path).unwrap(), Settings::new(path.clone(), Duration::from_secs(2), 0))
+            .unwrap();
+    let thread = thread::spawn(|| writer.run());
+    let now_ms = now_s() * 1_000;
+    let three_days_ms: i64 = 3 * 86_400_000;
+    let state = || -> String {
+        let conn = support::open(&path);
+        conn.query_row("SELECT state FROM webhook_inbox", [], |row| row.get(0)).unwrap()
+    };
+    let endpoints = [("billing".to_owned(), Duration::from_millis(three_days_ms.unsigned_abs()))];
+    proxy::give_up(&handle, &endpoints, now_ms + three_days_ms - 60_000).unwrap();
+    assert_eq!(state(), "pending", "its sender may still try");
+    proxy::give_up(&handle, &endpoints, now_ms + three_days_ms + 60_000).unwrap();
+    assert_eq!(state(), "quarantined");
+    drop(handle);
+    thread.join().unwrap().unwrap();
+
+    let daemon = Daemon::in_dir(dir);
+    let open = "SELECT count(*) FROM reviews WHERE kind = 'quarantined' AND resolved_at_ms IS NULL";
+    assert_eq!(daemon.count(open), 1);
+    // sent again from the provider's own page
+    assert_eq!(daemon.stripe(EVENT), outcome("processed"));
     assert_eq!(daemon.count(open), 0);
 }
 

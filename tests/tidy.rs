@@ -21,6 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "handlers",
             "worker",
             "dispatcher",
+            "outbox",
             "proxy",
             "retention",
             "inbox",

@@ -1,7 +1,7 @@
 //! `check`: says all that is wrong with the configuration, and what `serve` would do with it.
 //!
-//! It opens no database and binds no address, since a daemon may be running: whether the file is sound and
-//! the ports are free is found out by `serve`.
+//! It changes nothing and binds no address, since a daemon may be running: whether the database is sound and
+//! the ports are free is found out by `serve`. Of an existing database it reads the schema and what waits there.
 
 use std::fmt::Write;
 use std::fs;

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
 
@@ -11,6 +12,10 @@ use crate::config::{self, Config, HandlerName, Problem};
 use crate::db::{self, Home, OpenError};
 use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
 use crate::handlers::{Handler, Registry};
+use crate::outbox;
+
+/// How long `check` looks at the database.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Whose file the database is.
 pub(super) fn home(config: &Config) -> Home {
@@ -159,6 +164,19 @@ impl Folders {
     }
 }
 
+/// What is queued for destinations that the configuration does not have, in words.
+pub(super) fn undeliverable(conn: &Connection, config: &Config) -> rusqlite::Result<Vec<String>> {
+    let names: Vec<_> = config.destinations.iter().map(|destination| &destination.name).collect();
+    let waiting = outbox::waiting_elsewhere(conn, &serde_json::json!(names).to_string())?;
+    let in_words = |(name, count): (String, i64)| {
+        format!(
+            "{count} rows of the outbox wait for the destination {name}, which is not in the configuration: \
+             put [destination.{name}] back until they are delivered; `inboxd outbox list --destination {name}` shows them"
+        )
+    };
+    Ok(waiting.into_iter().map(in_words).collect())
+}
+
 /// What is wrong beyond the configuration file: in the application's database, and in folders of SQL,
 /// which are tried on a throw-away copy of the schema. Changes nothing.
 ///
@@ -186,7 +204,14 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
             }
         }
     }
+    warnings.extend(look_at_the_outbox(config));
     (problems, warnings)
+}
+
+/// Nothing where the file cannot be read, is not made yet or is not inboxd's: a start says why.
+fn look_at_the_outbox(config: &Config) -> Vec<String> {
+    let Ok(conn) = db::open_reader(&config.database, LOOK_TIME_MAX) else { return Vec::new() };
+    undeliverable(&conn, config).unwrap_or_default()
 }
 
 fn report(config: &Config, dir: &std::path::Path) -> Result<sql::Report, String> {

@@ -18,6 +18,7 @@ use crate::config::{Alert, Retention};
 use crate::db;
 use crate::dispatcher::{self, Dispatcher, Tick};
 use crate::http::Answers;
+use crate::proxy;
 use crate::retention::Purge;
 use crate::worker::{Step, Wake, Worker};
 use crate::writer::{WriteError, WriterHandle};
@@ -77,6 +78,8 @@ pub(super) struct Background {
 pub(super) struct Settings {
     pub(super) worker_threads: usize,
     pub(super) retention: Retention,
+    /// Endpoints whose application answers for the event, and how long an event is expected to come again.
+    pub(super) proxied: Vec<(String, Duration)>,
     pub(super) alert: Option<Alert>,
     pub(super) database: PathBuf,
     pub(super) answers: Arc<Answers>,
@@ -108,12 +111,20 @@ impl Background {
         for dispatcher in dispatchers {
             background.dispatch(dispatcher, outbox_wake)?;
         }
-        let (writer, stop, database) =
+        let (purging, stop, database) =
             (writer.clone(), Arc::clone(&background.stop), settings.database.clone());
-        let purging = writer.clone();
-        background
-            .threads
-            .push(spawn("retention", move || purge(&purging, &settings.retention, &database, &stop))?);
+        let tidy_up = move || {
+            let mut wait = PURGE_AFTER;
+            while stop.pause(wait) {
+                wait = PURGE_EVERY;
+                if let Err(error) = proxy::give_up(&purging, &settings.proxied, clock::now_ms()) {
+                    log::warn!("events that no sender sends again are looked for later: {error}");
+                }
+                purge(&purging, &settings.retention, &database, &stop);
+            }
+        };
+        background.threads.push(spawn("retention", tidy_up)?);
+        let writer = writer.clone();
         let (noting, answers, stop) = (writer.clone(), settings.answers, Arc::clone(&background.stop));
         background.threads.push(spawn("answers", move || note_answers(&noting, &answers, &stop))?);
         if let Some(alert) = settings.alert {
@@ -206,17 +217,13 @@ fn terms() -> (String, i64, u64) {
 }
 
 fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Path, stop: &Stop) {
-    let mut wait = PURGE_AFTER;
-    while stop.pause(wait) {
-        wait = PURGE_EVERY;
-        let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), false);
-        loop {
-            match purge.step(|| db::open_reader(database, READ_TIME_MAX), writer, clock::now_ms()) {
-                Ok(true) if stop.pause(PURGE_PAUSE) => {}
-                Ok(true) => return,
-                Ok(false) => break log::info!("purged {}", purge.summary()),
-                Err(error) => break log::warn!("the purge stopped and goes on later: {error}"),
-            }
+    let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), false);
+    loop {
+        match purge.step(|| db::open_reader(database, READ_TIME_MAX), writer, clock::now_ms()) {
+            Ok(true) if stop.pause(PURGE_PAUSE) => {}
+            Ok(true) => return,
+            Ok(false) => return log::info!("purged {}", purge.summary()),
+            Err(error) => return log::warn!("the purge stopped and goes on later: {error}"),
         }
     }
 }

@@ -287,6 +287,27 @@ pub fn clamp_due(tx: &Transaction<'_>, latest_ms: i64) -> rusqlite::Result<usize
     tx.prepare_cached(CLAMP_DUE)?.execute([latest_ms])
 }
 
+/// Takes the events of this endpoint out of work that nobody has asked for since `before_ms`: a person is asked
+/// instead. Returns their keys, at most a hundred.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn give_up(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    before_ms: i64,
+    now_ms: i64,
+) -> rusqlite::Result<Vec<String>> {
+    let given_up: Vec<(i64, String)> = tx
+        .prepare_cached(GIVE_UP)?
+        .query_map((endpoint, before_ms), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (id, _) in &given_up {
+        tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, now_ms))?;
+    }
+    Ok(given_up.into_iter().map(|(_, event_id)| event_id).collect())
+}
+
 /// Whether a row of these endpoints is due whose attempt never ended.
 ///
 /// # Errors
@@ -419,6 +440,16 @@ const RELEASE_ALL: &str = "
     UPDATE main.webhook_inbox
        SET available_at_ms = ?1
      WHERE state = 'processing' AND endpoint IN (SELECT value FROM json_each(?2))";
+
+const GIVE_UP: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'quarantined', lease_id = NULL
+     WHERE id IN (SELECT id
+                    FROM main.webhook_inbox
+                   WHERE state IN ('pending', 'processing') AND endpoint = ?1 AND available_at_ms < ?2
+                   ORDER BY available_at_ms
+                   LIMIT 100)
+    RETURNING id, event_id";
 
 const STATE_OF: &str = "
     SELECT state, available_at_ms FROM main.webhook_inbox WHERE id = ?1";
