@@ -97,7 +97,7 @@ pub struct Listen {
     pub webhooks: Address,
     /// The private listener; `None` when switched off.
     pub admin: Option<Address>,
-    /// Peers whose `X-Forwarded-For` is believed and whose connections are evicted last.
+    /// Peers whose connections are closed last when there are too many.
     pub trusted_proxies: Vec<IpAddr>,
 }
 
@@ -110,6 +110,16 @@ pub enum Address {
     Unix(PathBuf),
     /// `systemd`: the socket that the service manager holds and passes.
     Systemd,
+}
+
+impl Address {
+    /// What a client would be given: a URL where there is one.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Tcp(address) => format!("http://{address}"),
+            Self::Unix(_) | Self::Systemd => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -403,14 +413,8 @@ impl Config {
 /// operator's shell without the service's environment can still list events.
 #[derive(Debug)]
 pub struct Instance {
-    /// The file it came from; `None` for the development instance.
-    pub file: Option<PathBuf>,
-    /// Where inboxd keeps its own files.
-    pub data_dir: PathBuf,
     /// The SQLite file.
     pub database: PathBuf,
-    /// Where the daemon, if it runs, can be asked.
-    pub listen: Listen,
     /// The endpoints' names, in the order of the file.
     pub endpoints: Vec<String>,
     /// Those of them whose application answers for the event.
@@ -423,7 +427,7 @@ impl Instance {
     /// Finds the instance as [`Config::load`] does.
     ///
     /// # Errors
-    /// Problems of the file's shape, of `data_dir` and of `[listen]`.
+    /// Problems of the file's shape and of where the data is.
     pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
         match locate(named)? {
             Some(file) => check::instance(document::read(&file)?, &file),

@@ -29,7 +29,8 @@ use crate::http::App;
 use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
-use crate::worker::{self, Wake, Worker};
+use crate::sync::Wake;
+use crate::worker::{self, Worker};
 use crate::writer::{self, Writer, WriterHandle};
 
 mod assembly;

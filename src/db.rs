@@ -116,7 +116,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Locked(path) => write!(
                 f,
-                "{}: another inboxd serves this data directory; stop it first, or give this one its own data_dir",
+                "{}: another inboxd serves this data directory; stop it first, or give this one data of its own",
                 path.display()
             ),
             Self::Damaged { path, finding } => write!(

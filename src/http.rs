@@ -17,10 +17,10 @@ use crate::config::Mode;
 use crate::front;
 use crate::proxy::{Asked, Proxy};
 use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
+use crate::sync::Wake;
 use crate::verify::{
     Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
 };
-use crate::worker::Wake;
 use crate::writer::{WriteError, WriterHandle};
 
 /// Names the outcome where the provider wants a body that does not.

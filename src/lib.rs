@@ -25,6 +25,7 @@ pub mod outgoing;
 pub mod db;
 pub mod printable;
 pub mod clock;
+pub mod sync;
 pub mod retry;
 mod failpoint;
 

@@ -5,8 +5,8 @@
 //! transaction is open during it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::{Parcel, Target};
@@ -16,6 +16,7 @@ use crate::outbox;
 use crate::outgoing::{Answer, NoAnswer};
 use crate::receive::{self, Claim, Endpoint, Outcome, Receipt};
 use crate::reviews::{self, Kind};
+use crate::sync::lock;
 use crate::verify::VerifiedEvent;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -138,9 +139,9 @@ struct Call {
 impl Call {
     /// The writer must not wait for an application: from here on another thread works.
     fn start(self, claimed: Claimed, answer: impl FnOnce(Asked) + Send + 'static) {
-        let shared = Arc::new(std::sync::Mutex::new(Some((self, claimed, answer))));
+        let shared = Arc::new(Mutex::new(Some((self, claimed, answer))));
         let work = Arc::clone(&shared);
-        let take = move || work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let take = move || lock(&work).take();
         let spawned = std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             if let Some((call, claimed, answer)) = take() {
                 answer(call.run(claimed));
@@ -148,7 +149,7 @@ impl Call {
         });
         if let Err(error) = spawned {
             log::error!("no thread for a request to an application: {error}; look at TasksMax");
-            let left = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let left = lock(&shared).take();
             if let Some((_, _, answer)) = left {
                 answer(Asked::NotStored(WriteError::Unavailable(error.to_string())));
             }

@@ -1,12 +1,12 @@
 //! The worker: claims stored events, runs their handlers through the writer, and settles them.
 //!
-//! A step function without threads or sleeps; `daemon` runs it in threads and waits on [`Wake`] in between.
+//! A step function without threads or sleeps; `daemon` runs it in threads and waits in between.
 //! The claim is committed before the work starts. Effects and the settling mark share one transaction, in
 //! which the lease is checked. An event whose earlier attempt never ended runs alone, so that one which kills
 //! the process takes no other's attempts with it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rusqlite::Transaction;
@@ -19,6 +19,7 @@ use crate::inbox::queue::{self, Claim, ClaimTerms, Claimed, ErrorClass};
 use crate::receive::{self, Endpoint, Forwarded};
 use crate::retry;
 use crate::reviews::{self, Kind};
+use crate::sync::lock;
 use crate::verify;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -42,32 +43,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self { lease: Duration::from_secs(120), attempts_max: 10, backoff_cap: Duration::from_secs(300) }
-    }
-}
-
-/// Wakes workers when there may be work.
-#[derive(Debug, Default)]
-pub struct Wake {
-    rung: Mutex<u64>,
-    bell: Condvar,
-}
-
-impl Wake {
-    /// Something was committed.
-    pub fn ring(&self) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.bell.notify_all();
-    }
-
-    /// How often it has rung. Taken before looking for work, so that no ring is missed in between.
-    pub fn count(&self) -> u64 {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until it has rung more often than `seen`, at most for `time_max`.
-    pub fn wait(&self, seen: u64, time_max: Duration) {
-        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.bell.wait_timeout_while(rung, time_max, |rung| *rung == seen));
     }
 }
 
@@ -147,7 +122,7 @@ impl Worker {
 
     /// Claims one event that is due and works on it. `random` spreads the waits; see [`retry::backoff`].
     pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
-        let unsettled = std::mem::take(&mut *self.unsettled.lock().unwrap_or_else(PoisonError::into_inner));
+        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
         for failure in unsettled {
             self.settle_failure(failure, now_ms);
         }
@@ -309,7 +284,7 @@ impl Worker {
         });
         if let Err(error) = settled {
             log::debug!("event_id={} could not be given back yet: {error}", failure.claimed.event_id);
-            self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+            lock(&self.unsettled).push(failure);
         }
     }
 }

@@ -156,7 +156,6 @@ fn a_completed_session_opens_an_order_that_is_not_there() {
     assert!(shop.summary().contains("o_2 paid 0 eur cs_1"), "{}", shop.summary());
 }
 
-/// Field log STR-11.
 #[test]
 fn an_unpaid_session_leaves_the_order_open_until_its_payment_succeeds() {
     let unpaid = session("evt_1", "completed", "o_1", Some("pi_1"), "unpaid", 4200);
@@ -182,7 +181,7 @@ fn an_unpaid_session_leaves_the_order_open_until_its_payment_succeeds() {
     assert_eq!(shop.summary(), "o_1 paid 4200 eur pi_2 | order-paid:pi_2 o_1");
 }
 
-/// Field logs DUP-05 and ORD-07: every order of every history, each event twice, ends alike.
+/// Every order of every history, each event twice, ends alike.
 #[test]
 fn every_order_of_the_events_ends_alike_with_one_effect() {
     let histories = [
@@ -216,7 +215,7 @@ fn a_payment_that_differs_goes_to_a_person_and_changes_nothing() {
         event("evt_1", "payment_intent.succeeded", &object)
     };
     let cases = [
-        // AMT-02: raw integers with raw integers; a factor of a hundred is a difference
+        // raw integers with raw integers; a factor of a hundred is a difference
         (intent("evt_1", Some("o_1"), "pi_1", 42), "order o_1 comes to 4200 eur, the payment to 42 eur"),
         (intent("evt_1", Some("o_1"), "pi_1", 420_000), "the payment to 420000 eur"),
         (intent_in("usd"), "order o_1 comes to 4200 eur, the payment to 4200 usd"),
@@ -351,7 +350,7 @@ url = "http://127.0.0.1:9/hooks"
 sign = "none"
 "#;
 
-/// Field log ORD-07: the webhook is faster than the checkout. An application writes the order meanwhile.
+/// The webhook is faster than the checkout. An application writes the order meanwhile.
 #[test]
 fn a_payment_before_its_order_is_taken_on_redelivery_once_the_order_is_there() {
     let daemon = Daemon::with_files(CONFIG, &[("shop/order.placed.sql", "SELECT 1")]);

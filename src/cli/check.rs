@@ -5,7 +5,6 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -16,7 +15,7 @@ use rustix::fs::Access;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::{Context, Failure, put, say};
+use super::{Context, Failure, is_absent, put, say};
 
 /// Exit 0, or 3 with every problem on stderr. Reads secrets, makes none, writes nothing.
 pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
@@ -89,10 +88,6 @@ fn or_here(dir: &Path) -> &Path {
     if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }
 
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
 fn database(config: &Config) -> String {
     let path = config.database.display();
     match fs::metadata(&config.database) {
@@ -129,8 +124,8 @@ fn summary(config: &Config, warnings: &[String]) -> String {
         Some(file) => format!("{} is good\n\n", printable(&file.display().to_string())),
         None => "no configuration file: `inboxd serve` runs a development instance\n\n".to_owned(),
     };
-    let admin = config.listen.admin.as_ref().map_or("off".to_owned(), reachable);
-    push(&mut text, "webhooks", &reachable(&config.listen.webhooks));
+    let admin = config.listen.admin.as_ref().map_or("off".to_owned(), Address::url);
+    push(&mut text, "webhooks", &config.listen.webhooks.url());
     push(&mut text, "admin", &admin);
     push(&mut text, "database", &database(config));
     for endpoint in &config.endpoints {
@@ -172,11 +167,4 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
 fn push(text: &mut String, what: &str, value: &str) {
     // writing to a String cannot fail
     writeln!(text, "  {what:<9} {}", printable(value)).unwrap_or_default();
-}
-
-fn reachable(address: &Address) -> String {
-    match address {
-        Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(_) | Address::Systemd => address.to_string(),
-    }
 }

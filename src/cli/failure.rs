@@ -7,30 +7,20 @@ use std::process::ExitCode;
 use inboxd::config::ConfigError;
 use inboxd::db::{self, OpenError};
 
-/// How the command ended; the numbers are a contract with scripts and service managers.
+/// How the command ended; the numbers are a contract with scripts and service managers. [`Exit::ALL`] says what
+/// each means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; also where nothing matched.
     Ok = 0,
-    /// Failed, for a reason that has no number of its own.
     Failed = 1,
-    /// The command line makes no sense.
     Usage = 2,
-    /// The configuration cannot be used; starting again does not help.
     Config = 3,
-    /// The thing named does not exist.
     NotFound = 4,
-    /// Refused for safety: it needs a flag such as --force, or the daemon is running.
     Refused = 5,
-    /// The database is busy or the daemon cannot be reached.
     Busy = 6,
-    /// A signature, a backup or the data did not verify.
     Unverified = 7,
-    /// Running, but not well.
     Unhealthy = 8,
-    /// A bug.
     Internal = 70,
-    /// A fault of the machine that may pass: disk full, I/O error.
     Temporary = 75,
 }
 
@@ -42,9 +32,12 @@ impl Exit {
         (Self::Usage, "the command line makes no sense"),
         (Self::Config, "the configuration cannot be used; starting again does not help"),
         (Self::NotFound, "the thing named does not exist"),
-        (Self::Refused, "refused for safety: it needs a flag such as --force, or the daemon is running"),
-        (Self::Busy, "the database is busy or the daemon cannot be reached"),
-        (Self::Unverified, "a signature, a backup or the data did not verify"),
+        (
+            Self::Refused,
+            "refused: it needs a flag such as --force or --yes, or the database is not inboxd's, newer or altered",
+        ),
+        (Self::Busy, "the database or an address is in use, or the daemon cannot be reached"),
+        (Self::Unverified, "a signature did not hold, or the data is damaged"),
         (Self::Unhealthy, "running, but not well"),
         (Self::Internal, "a bug"),
         (Self::Temporary, "a fault of the machine that may pass: disk full, I/O error"),

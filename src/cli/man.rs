@@ -98,7 +98,11 @@ fn files_and_environment() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["FILES"]);
     for file in DEFAULT_FILES {
-        push_term(&mut roff, file, "looked for in this order where --config is not given");
+        push_term(
+            &mut roff,
+            file,
+            "the configuration; the first that exists is taken where --config is not given",
+        );
     }
     push_term(
         &mut roff,
@@ -106,6 +110,11 @@ fn files_and_environment() -> Roff {
         "database and secrets of a development instance, which runs where there is no file",
     );
     roff.control("SH", ["ENVIRONMENT"]);
+    push_term(
+        &mut roff,
+        "RUST_LOG",
+        "what serve logs: error, warn, info (where it is not set), debug, trace",
+    );
     push_term(&mut roff, "STRIPE_WEBHOOK_SECRET, GITHUB_WEBHOOK_SECRET", "secrets of a development instance");
     push_term(&mut roff, "CREDENTIALS_DIRECTORY", "where \"credential:NAME\" is read; systemd sets it");
     push_term(&mut roff, "RUNTIME_DIRECTORY", "where the private socket is made; systemd sets it");

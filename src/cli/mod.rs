@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Read as _, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use inboxd::config::{Config, MissingSecrets, secret_from_file};
+use inboxd::config::{Config, MissingSecrets, closest, preset_names, secret_from_file};
 use inboxd::printable::printable;
 use inboxd::verify::Secret;
 use serde_json::Value;
@@ -158,9 +158,22 @@ pub(crate) fn secret_of(path: &Path) -> Result<Secret, Failure> {
 }
 
 fn unreadable(path: &Path, what: &str, error: io::Error) -> Failure {
-    let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-    let exit = if is_absent { Exit::NotFound } else { Exit::Failed };
+    let exit = if is_absent(&error) { Exit::NotFound } else { Exit::Failed };
     Failure::new(exit, format!("cannot read {what} from {}", path.display())).because(error)
+}
+
+/// Whether there is nothing at that path.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// What may have been meant by a provider's name that is none.
+pub(crate) fn provider_advice(typed: &str) -> String {
+    let known = preset_names();
+    match closest(typed, known.iter().copied()) {
+        Some(word) => format!("did you mean {word}?"),
+        None => format!("known are {}", known.join(", ")),
+    }
 }
 
 /// Says something to the person at the terminal, [`printable`] but for its line breaks.

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use inboxd::clock;
 use inboxd::config::{
-    Address, Config, Endpoint, MissingSecrets, closest, duration_text, preset_names, secret_from_env,
-    url_problem,
+    Address, Config, Endpoint, MissingSecrets, duration_text, secret_from_env, url_problem,
 };
 use inboxd::printable::printable;
+use inboxd::sync::lock;
 use inboxd::verify::presets::{self, Preset};
 use inboxd::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use serde_json::Value;
 use ureq::http::HeaderValue;
 
 use super::args::SendArgs;
-use super::{Context, Exit, Failure, put, read_bounded, say, secret_of};
+use super::{Context, Exit, Failure, provider_advice, put, read_bounded, say, secret_of};
 
 /// The largest body that any endpoint takes.
 pub(crate) const BODY_BYTES_MAX: u64 = 64 << 20;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
                 while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let message = &messages[*index as usize];
                     let answer = deliver(&agent, args, &target, message);
-                    tally.lock().unwrap_or_else(|e| e.into_inner()).take(args, preset, message, answer);
+                    lock(&tally).take(args, preset, message, answer);
                 }
             });
         }
@@ -127,14 +127,8 @@ fn usage(reason: impl Into<String>) -> Failure {
 }
 
 fn preset(provider: &str) -> Result<&'static Preset, Failure> {
-    presets::find(provider).ok_or_else(|| {
-        let known = preset_names();
-        let advice = match closest(provider, known.iter().copied()) {
-            Some(word) => format!("did you mean {word}?"),
-            None => format!("known are {}", known.join(", ")),
-        };
-        usage(format!("there is no provider {provider}; {advice}"))
-    })
+    presets::find(provider)
+        .ok_or_else(|| usage(format!("there is no provider {provider}; {}", provider_advice(provider))))
 }
 
 fn target(args: &SendArgs, preset: &'static Preset, context: &Context) -> Result<Target, Failure> {

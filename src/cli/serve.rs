@@ -97,25 +97,18 @@ impl About {
         say(&format!("inboxd {} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()));
         let events = daemon.events_stored();
         say(&format!("data     {} ({events} events so far)", self.database.display()));
-        let base = self.public_url.clone().unwrap_or_else(|| url(daemon.webhooks()));
+        let base = self.public_url.clone().unwrap_or_else(|| daemon.webhooks().url());
         for (name, provider, path, secrets) in &self.endpoints {
             say(&format!("endpoint {name}: {provider} -> {base}{path}"));
             say(&format!("         secret {secrets}"));
         }
-        let admin = daemon.admin().map_or_else(|| "off".to_owned(), url);
-        say(&format!("ready    webhooks {} admin {admin}", url(daemon.webhooks())));
+        let admin = daemon.admin().map_or_else(|| "off".to_owned(), Address::url);
+        say(&format!("ready    webhooks {} admin {admin}", daemon.webhooks().url()));
         if self.is_development {
             say("");
             say("This is a development instance: `inboxd init` writes a configuration file for a real one.");
             say("Try, in another terminal:  inboxd send stripe invoice.paid");
             say("and then:                  inboxd events list");
         }
-    }
-}
-
-fn url(address: &Address) -> String {
-    match address {
-        Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(_) | Address::Systemd => address.to_string(),
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use inboxd::clock;
-use inboxd::config::{closest, preset_names, secret_from_env};
+use inboxd::config::{preset_names, secret_from_env};
 use inboxd::verify::{Delivery, Headers, Scheme, report};
 
 use super::args::VerifyArgs;
 use super::send::BODY_BYTES_MAX;
-use super::{Exit, Failure, put, read_bounded, secret_of};
+use super::{Exit, Failure, provider_advice, put, read_bounded, secret_of};
 
 /// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
@@ -45,14 +45,12 @@ fn header(line: &str) -> Result<(String, String), Failure> {
 }
 
 fn no_preset(typed: &str) -> Failure {
-    let known = preset_names();
-    let advice = match closest(typed, known.iter().copied()) {
-        _ if typed == "custom" => format!(
+    let advice = match typed {
+        "custom" => format!(
             "a scheme of your own stands in the configuration, which verify does not read; it judges {}",
-            known.join(", ")
+            preset_names().join(", ")
         ),
-        Some(word) => format!("there is no such preset; did you mean {word}?"),
-        None => format!("there is no such preset; known are {}", known.join(", ")),
+        _ => format!("there is no such preset; {}", provider_advice(typed)),
     };
     Failure::new(Exit::Usage, format!("--provider {typed}: {advice}"))
 }

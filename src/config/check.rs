@@ -1,7 +1,7 @@
 //! From [`RawConfig`] to [`Config`]: every rule of the configuration, each stated once.
 //!
 //! A rule that is broken is noted and checking goes on with the default, so that one run reports
-//! everything. Keys of the file format that this version cannot honour yet are refused, never ignored.
+//! everything.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -45,16 +45,12 @@ pub(super) fn config(document: Document, file: &Path, handlers: Vec<String>) -> 
 pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, ConfigError> {
     let mut checker = Checker::of_document(&document, file);
     let place = checker.place(&document.raw);
-    let listen = checker.listen(&document.raw.listen);
     let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
     let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
     checker.verdict(Some(file))?;
     let is_proxy = |raw: &RawEndpoint| raw.mode.as_deref() == Some("proxy");
     Ok(Instance {
-        file: Some(file.to_owned()),
         database: place.database,
-        data_dir: place.data_dir,
-        listen,
         proxies: endpoints.iter().filter(|(_, raw)| is_proxy(raw)).map(|(name, _)| name.clone()).collect(),
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
         destinations: destinations.into_iter().map(|(name, _)| name).collect(),

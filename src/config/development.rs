@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::check::{self, Checker, DATA_DIR};
-use super::raw::{RawConfig, RawEndpoint, RawListen};
+use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
 use super::{Config, ConfigError, Instance, MissingSecrets, WithoutSecret, is_absent};
 
@@ -56,13 +56,8 @@ pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, Con
 
 /// The development instance as far as reading its data goes.
 pub(super) fn instance() -> Instance {
-    let mut checker = Checker::new(PathBuf::new());
-    let data_dir = checker.data_dir(None);
     Instance {
-        file: None,
-        database: data_dir.join(check::DATABASE),
-        data_dir,
-        listen: checker.listen(&RawListen::default()),
+        database: Path::new(DATA_DIR).join(check::DATABASE),
         endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
         proxies: Vec::new(),
         destinations: Vec::new(),

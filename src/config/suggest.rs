@@ -11,7 +11,7 @@ pub fn closest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, word)| word)
 }
 
-/// `; did you mean "x"?`, else `; known: "a", "b"`.
+/// `did you mean "x"?`, else `known: "a", "b"`, else `there are none`.
 pub(super) fn advice<'a>(typed: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(word) = closest(typed, known.clone()) {
         return format!("did you mean \"{word}\"?");

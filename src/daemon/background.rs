@@ -20,7 +20,8 @@ use crate::dispatcher::{self, Dispatcher, Tick};
 use crate::http::Answers;
 use crate::proxy;
 use crate::retention::Purge;
-use crate::worker::{Step, Wake, Worker};
+use crate::sync::Wake;
+use crate::worker::{Step, Worker};
 use crate::writer::{WriteError, WriterHandle};
 
 /// From the start to the first purge: a start is busy enough.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
@@ -17,6 +17,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Transaction};
 
 use crate::outbox::{self, Queued};
+use crate::sync::lock;
 
 /// Of inboxd's tables, the ones that the application and its SQL may insert into and update.
 const SHARED_TABLES: [&str; 1] = ["orders"];
@@ -380,8 +381,4 @@ fn reason(value: ValueRef<'_>) -> String {
 
 fn failed(message: impl Into<String>) -> Error {
     Error::UserFunctionError(message.into().into())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
