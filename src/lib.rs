@@ -23,6 +23,7 @@ pub mod bookkeeping;
 pub mod alerts;
 pub mod outgoing;
 pub mod db;
+mod encode;
 pub mod printable;
 pub mod clock;
 pub mod sync;

@@ -8,6 +8,8 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use sha2::{Digest, Sha256};
 
+use crate::encode::hex;
+
 pub mod queue;
 
 /// The longest operation key, in bytes: what HTTP APIs take as an idempotency key.
@@ -107,7 +109,7 @@ fn bounded_key(key: String) -> String {
     if key.len() <= KEY_BYTES_MAX {
         return key;
     }
-    let hash: String = Sha256::digest(&key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex(&Sha256::digest(&key));
     let mut end = KEY_BYTES_MAX - hash.len() - 1;
     while !key.is_char_boundary(end) {
         end -= 1;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::config::{BodyFormat, Destination, Sign};
+use crate::encode::{hex, is_unreserved, percent_encoded};
 use crate::outgoing::{Answer, Client, NoAnswer};
 use crate::receive::Endpoint;
 use crate::verify::{Scheme, Secret, Unsigned, sign};
@@ -200,9 +201,7 @@ impl Target {
 
 /// The `webhook-id` of an operation: the same for every attempt, and nothing else.
 pub fn message_id(operation_key: &str) -> String {
-    let hash = Sha256::digest(operation_key);
-    let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("msg_{hex}")
+    format!("msg_{}", hex(&Sha256::digest(operation_key)[..16]))
 }
 
 /// Ids are the sender's: what cannot stand in a header is percent-encoded.
@@ -213,29 +212,15 @@ fn header_text(text: &str) -> String {
     percent_encoded(text, |byte| byte.is_ascii_graphic() && byte != b'%')
 }
 
-fn percent_encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            // writing to a String cannot fail
-            write!(out, "%{byte:02X}").unwrap_or_default();
-        }
-    }
-    out
-}
-
 /// JSON as `application/x-www-form-urlencoded`, nested as `a[b]=c` and `a[0]=c`; null is left out.
 fn form(json: &Value) -> String {
     let mut pairs = Vec::new();
     collect(json, String::new(), &mut pairs);
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let pairs = pairs.iter().map(|(name, value)| {
         format!(
             "{}={}",
-            percent_encoded(name, |b| is_plain(b) || matches!(b, b'[' | b']')),
-            percent_encoded(value, is_plain)
+            percent_encoded(name, |byte| is_unreserved(byte) || matches!(byte, b'[' | b']')),
+            percent_encoded(value, is_unreserved)
         )
     });
     pairs.collect::<Vec<_>>().join("&")

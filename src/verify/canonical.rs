@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::identity::{form_fields, is_form};
 use super::scheme::{Flaw, single};
-use super::secret::hex;
 use super::{Delivery, Headers};
+use crate::encode::{hex, percent_encoded};
 
 /// The parameter of the URL with the hash of a body that is no form.
 const BODY_HASH_PARAMETER: &str = "bodySHA256";
@@ -69,27 +69,22 @@ pub(super) fn path(url: &str) -> Vec<u8> {
     };
     let mut pieces = after_host.split('?');
     let path = pieces.next().unwrap_or_default();
-    let mut out = String::with_capacity(after_host.len());
-    encode(path, b";,/?:@&=+$-_.!~*'()#", &mut out);
+    let mut spelled = encode_uri(path);
     if let Some(query) = pieces.next().filter(|query| !query.is_empty()) {
-        let mut once = String::with_capacity(query.len() * 2);
-        encode(query, b"-_.!~*'()", &mut once);
-        out.push('?');
-        encode(&once, b";,/?:@&=+$-_.!~*'()#", &mut out);
+        spelled.push('?');
+        spelled.push_str(&encode_uri(&encode_uri_component(query)));
     }
-    out.into_bytes()
+    spelled.into_bytes()
 }
 
-/// Percent-encodes all but letters, digits and the given bytes.
-fn encode(text: &str, plain: &[u8], out: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push_str(&hex(&[byte]).to_ascii_uppercase());
-        }
-    }
+/// As the function of that name in JavaScript.
+fn encode_uri(text: &str) -> String {
+    percent_encoded(text, |byte| byte.is_ascii_alphanumeric() || b";,/?:@&=+$-_.!~*'()#".contains(&byte))
+}
+
+/// As the function of that name in JavaScript.
+fn encode_uri_component(text: &str) -> String {
+    percent_encoded(text, |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte))
 }
 
 /// Contentful: `name:value` of each listed header, joined by `;`. The list is signed with them, and the

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::Headers;
 use super::canonical;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
-use super::secret::hex;
+use crate::encode::hex;
 
 /// Ids, types and the like are at most this long, in bytes.
 const TEXT_BYTES_MAX: usize = 255;

@@ -32,7 +32,9 @@ pub use sign::{Unsigned, sign, with_time_and_signature};
 
 use identity::{EventId, Parsed};
 use scheme::{Flaw, Presented, Timestamp, TimestampPlace};
-use secret::{Algorithm, Keyed, hex};
+use secret::{Algorithm, Keyed};
+
+use crate::encode::hex;
 
 /// The headers of one request, in the order received. Names compare without case; values are never
 /// shown, since some are signatures.

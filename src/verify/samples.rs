@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::presets::{Handshake, Preset};
-use super::secret::hex;
+use crate::encode::{hex, is_unreserved, percent_encoded};
 
 /// What is in a sample.
 struct About<'a> {
@@ -22,12 +22,12 @@ impl Preset {
     pub fn sample_id(&self, seed: &str) -> String {
         let digits = hex(&Sha256::digest(seed));
         match self.name {
-            "stripe" => format!("evt_{}", &digits[..24]),
-            "github" => uuid(&digits),
-            "square" | "gitea" | "gitlab_signing" | "gitlab_token" | "linear" | "shopify"
+            "stripe" | "paddle" | "workos" | "payjp_token" | "mux" | "vercel" => {
+                format!("evt_{}", &digits[..24])
+            }
+            "github" | "square" | "gitea" | "gitlab_signing" | "gitlab_token" | "linear" | "shopify"
             | "shopify_events" => uuid(&digits),
             "mollie" => format!("event_{}", &digits[..22]),
-            "paddle" | "workos" | "payjp_token" | "mux" | "vercel" => format!("evt_{}", &digits[..24]),
             "line" | "pagerduty" => digits[..26].to_ascii_uppercase(),
             "gocardless" => format!("EV{}", digits[..13].to_ascii_uppercase()),
             _ => format!("msg_{}", &digits[..27]),
@@ -97,23 +97,17 @@ impl Preset {
             }
             None => (about.event_type, None),
         };
-        let account = Some("acct_sample");
-        let facts = [
-            (pointer(recipe.event_id), Some(about.event_id)),
-            (pointer(recipe.event_type), Some(kind)),
-            (action.map(|(pointer, _)| pointer), action.map(|(_, happened)| happened)),
-            (pointer(recipe.account), account),
-        ];
-        for (pointer, value) in facts {
-            if let (Some(pointer), Some(value)) = (pointer, value)
-                && (event.pointer(pointer).is_none() || value != "acct_sample")
-            {
-                put(event, pointer, Value::from(value));
-            }
+        let id = pointer(recipe.event_id).map(|pointer| (pointer, about.event_id));
+        let kind = pointer(recipe.event_type).map(|pointer| (pointer, kind));
+        for (pointer, value) in [id, kind, action].into_iter().flatten() {
+            put(event, pointer, Value::from(value));
         }
+        // what the body of this provider has already stays
+        let account = pointer(recipe.account).map(|pointer| (pointer, "acct_sample"));
         let object = pointer(recipe.object_id).map(|pointer| (pointer, about.seed));
-        let own = recipe.event_key.iter().filter_map(|source| source.strip_prefix("json:"));
-        for (pointer, value) in object.into_iter().chain(own.map(|pointer| (pointer, about.event_id))) {
+        let key = recipe.event_key.iter().filter_map(|source| source.strip_prefix("json:"));
+        let key = key.map(|pointer| (pointer, about.event_id));
+        for (pointer, value) in [account, object].into_iter().flatten().chain(key) {
             if event.pointer(pointer).is_none() {
                 put(event, pointer, Value::from(value));
             }
@@ -170,11 +164,7 @@ fn uuid(digits: &str) -> String {
 fn form(event: &Value) -> String {
     let fields = event.as_object().into_iter().flatten().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let encoded = value.bytes().map(|byte| match byte {
-            byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
-            byte => format!("%{byte:02X}"),
-        });
-        format!("{name}={}", encoded.collect::<String>())
+        format!("{name}={}", percent_encoded(&value, is_unreserved))
     });
     fields.collect::<Vec<_>>().join("&")
 }

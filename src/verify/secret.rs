@@ -16,6 +16,8 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
+use crate::encode::hex;
+
 /// A signing secret as configured, verbatim.
 #[derive(Clone)]
 pub struct Secret {
@@ -317,13 +319,6 @@ impl Tag {
     fn ct_eq(&self, other: &Self) -> Choice {
         self.0.ct_eq(&other.0)
     }
-}
-
-/// Lower-case hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 fn unhex_lower(text: &[u8]) -> Option<Vec<u8>> {

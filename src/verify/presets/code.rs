@@ -53,7 +53,6 @@ pub(super) const ROWS: &[Preset] = &[
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],
             timestamp: "header:webhook-timestamp",
-            header_families: ["", ""],
             ..GITLAB
         },
         kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "Idempotency-Key"],
@@ -77,7 +76,6 @@ pub(super) const ROWS: &[Preset] = &[
             key: "text",
             key_prefix: "",
             signed: "",
-            header_families: ["", ""],
             event_id: &["header:Idempotency-Key"],
             ..GITLAB
         },
@@ -271,6 +269,7 @@ pub(super) const ROWS: &[Preset] = &[
 ];
 
 const GITLAB: Recipe<'static> = Recipe {
+    header_families: ["", ""],
     event_type: &["json:/object_kind", "json:/event_name", "header:X-Gitlab-Event"],
     event_action: "json:/object_attributes/action",
     object_id: &["json:/object_attributes/id", "json:/project/path_with_namespace"],
