@@ -16,6 +16,7 @@ use inboxd::verify::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use support::noise::Noise;
 
 const NOW_S: i64 = 1_700_000_000;
 
@@ -76,22 +77,6 @@ fn events(verified: Verified) -> Vec<VerifiedEvent> {
 /// A secret in the form the preset wants; the presets with public keys take those of the fixture.
 fn fitting_secret(preset: &Preset) -> String {
     cases().into_iter().find(|case| case.provider == preset.name).unwrap().secret
-}
-
-/// A small deterministic generator (xorshift64).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
-    }
 }
 
 // ---- what is read

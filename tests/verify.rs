@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use inboxd::verify::{
     CustomScheme, Delivery, Headers, Preset, Rejection, Report, Scheme, Secret, Unsigned, Verified,
-    VerifiedEvent, Verifier, explain, explain_headers, presets, report, sign,
+    VerifiedEvent, Verifier, explain, presets, report, sign,
 };
 use serde_json::{Value, json};
+use support::noise::Noise;
 
 const NOW_S: i64 = 1_700_000_000;
 const TOLERANCE: Duration = Duration::from_secs(300);
@@ -116,26 +119,6 @@ fn fitting_secret(preset: &Preset) -> &'static str {
     match preset.recipe.key {
         "base64" => STANDARD_SECRET,
         _ => STRIPE_SECRET,
-    }
-}
-
-/// A small deterministic generator (xorshift64).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
-    }
-
-    fn bytes(&mut self, bound: usize) -> Vec<u8> {
-        (0..self.below(bound)).map(|_| self.next().to_le_bytes()[0]).collect()
     }
 }
 
@@ -933,10 +916,10 @@ fn hints_about_headers_and_clocks_need_no_body() {
     let body = STRIPE_BODY.as_bytes();
     let hint = |headers: &Headers, now_s: i64| {
         let rejection = verifier.authenticate(&delivery(headers, body), now_s).unwrap_err();
-        explain_headers(&verifier, headers, &rejection, now_s)
+        explain(&verifier, &delivery(headers, b""), &rejection, now_s)
     };
     let github = headers(&[("Host", "secret-host"), ("X-Hub-Signature-256", "sha256=00")]);
-    let missing = hint(&github, NOW_S).unwrap();
+    let missing = hint(&github, NOW_S);
     assert!(
         missing.contains("Host, X-Hub-Signature-256")
             && missing.contains("GitHub")
@@ -944,15 +927,12 @@ fn hints_about_headers_and_clocks_need_no_body() {
         "{missing}"
     );
     let good = headers(&[("Stripe-Signature", &stripe_signature(body, STRIPE_SECRET))]);
-    let stale = hint(&good, NOW_S + 3600).unwrap();
+    let stale = hint(&good, NOW_S + 3600);
     assert!(stale.contains("3600 s ago") && stale.contains("clock"), "{stale}");
-    assert!(hint(&good, NOW_S - 3600).unwrap().contains("in the future"));
-    let wrong = headers(&[("Stripe-Signature", &stripe_signature(b"{}", STRIPE_SECRET))]);
-    assert_eq!(hint(&wrong, NOW_S), None);
+    assert!(hint(&good, NOW_S - 3600).contains("in the future"));
     let millis = headers(&[(
         "Stripe-Signature",
         "t=1700000000000,v1=0000000000000000000000000000000000000000000000000000000000000000",
     )]);
-    let rejection = verifier.authenticate(&delivery(&millis, body), NOW_S).unwrap_err();
-    assert!(explain(&verifier, &delivery(&millis, body), &rejection, NOW_S).contains("milliseconds"));
+    assert!(hint(&millis, NOW_S).contains("milliseconds"));
 }

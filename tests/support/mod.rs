@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 pub mod app;
+pub mod noise;
 
 use std::fmt::Write as _;
 use std::fs;
