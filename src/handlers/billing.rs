@@ -19,10 +19,9 @@ use rusqlite::Transaction;
 use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
-use super::{Event, Handled, Handler, HandlerError};
+use super::{Event, Handled, Handler, HandlerError, Message, notify};
 use crate::invoices::{self, Noted, Report, Status, Step};
 use crate::ledger::{self, Booked, Payment};
-use crate::outbox::{self, NewOperation};
 
 /// Invoices and the ledger, kept by Stripe's invoice events.
 #[derive(Debug, Clone, Copy, Default)]
@@ -96,7 +95,7 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
     match ledger::book(tx, &payment, event.now_ms)? {
         // Only the booking itself tells others: entries stay for ever, delivered outbox rows do not.
         Booked::New => {
-            notify(tx, event, told, &payment)?;
+            notify(tx, event, booked(told, &payment))?;
             Ok(Handled::Applied)
         }
         Booked::Already => Ok(Handled::Applied),
@@ -107,42 +106,20 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
     }
 }
 
-fn notify(
-    tx: &Transaction<'_>,
-    event: &Event<'_>,
-    told: &Told<'_>,
-    payment: &Payment<'_>,
-) -> rusqlite::Result<()> {
-    let Some(destination) = event.notify else {
-        return Ok(());
-    };
-    let payload = json!({
-        "type": TOPIC,
-        "invoice": payment.invoice_id,
-        "customer": told.customer_id,
-        "amount": payment.amount,
-        "currency": payment.currency,
-        "endpoint": event.endpoint,
-        "event_id": event.id,
-    });
-    let payload = payload.to_string().into_bytes();
-    let operation = NewOperation {
-        destination,
-        topic: TOPIC,
+fn booked(told: &Told<'_>, payment: &Payment<'_>) -> Message {
+    Message {
+        topic: "InvoicePaymentBooked",
         // The fact's key, not the event's: the receiver sees one Idempotency-Key per payment.
-        operation_key: &ledger::payment_key(payment.invoice_id),
-        endpoint: event.endpoint,
-        event_id: event.id,
-        object_id: Some(payment.invoice_id),
-        payload: &payload,
-        content_type: "application/json",
-        headers: None,
-    };
-    outbox::enqueue(tx, &operation, event.now_ms)?;
-    Ok(())
+        operation_key: ledger::payment_key(payment.invoice_id),
+        object_id: payment.invoice_id.to_owned(),
+        facts: json!({
+            "invoice": payment.invoice_id,
+            "customer": told.customer_id,
+            "amount": payment.amount,
+            "currency": payment.currency,
+        }),
+    }
 }
-
-const TOPIC: &str = "InvoicePaymentBooked";
 
 /// What an event says, read and checked.
 #[derive(Debug)]

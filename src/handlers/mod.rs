@@ -19,6 +19,8 @@ use serde_json::Value;
 pub use billing::Billing;
 pub use orders::Orders;
 
+use crate::outbox::{self, NewOperation};
+
 /// What a handler is told about the event. All of it was verified, or read back from the inbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
@@ -153,6 +155,43 @@ pub fn run(
     }
     tx.prepare_cached("RELEASE handlers")?.execute([])?;
     Ok(handled)
+}
+
+/// What a built-in handler tells others of an effect.
+struct Message {
+    /// What happened, e.g. `InvoicePaymentBooked`.
+    topic: &'static str,
+    /// The effect's own name: however many events tell of it, there is one row.
+    operation_key: String,
+    /// The business object it is about.
+    object_id: String,
+    /// An object; topic, endpoint and event are added.
+    facts: Value,
+}
+
+/// Queues the message, where the endpoint names a destination for it.
+fn notify(tx: &Transaction<'_>, event: &Event<'_>, message: Message) -> rusqlite::Result<()> {
+    let Some(destination) = event.notify else {
+        return Ok(());
+    };
+    let Message { topic, operation_key, object_id, mut facts } = message;
+    facts["type"] = Value::from(topic);
+    facts["endpoint"] = Value::from(event.endpoint);
+    facts["event_id"] = Value::from(event.id);
+    let payload = facts.to_string();
+    let operation = NewOperation {
+        destination,
+        topic,
+        operation_key: &operation_key,
+        endpoint: event.endpoint,
+        event_id: event.id,
+        object_id: Some(&object_id),
+        payload: payload.as_bytes(),
+        content_type: "application/json",
+        headers: None,
+    };
+    outbox::enqueue(tx, &operation, event.now_ms)?;
+    Ok(())
 }
 
 /// The handlers that a configuration can name: the built-in ones, and those of a program that uses

@@ -13,9 +13,8 @@ use rusqlite::Transaction;
 use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
-use super::{Event, Handled, Handler, HandlerError};
+use super::{Event, Handled, Handler, HandlerError, Message, notify};
 use crate::orders::{self, NewOrder, Paid, Payment};
-use crate::outbox::{self, NewOperation};
 
 /// Orders, paid by Stripe's checkout and payment events.
 #[derive(Debug, Clone, Copy, Default)]
@@ -126,7 +125,7 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
         Payment { account: event.account, order_id: told.order_id, payment_id, amount: *amount, currency };
     match orders::pay(tx, &payment, event.now_ms)? {
         Paid::Now(order_id) => {
-            notify(tx, event, &order_id, &payment)?;
+            notify(tx, event, paid(order_id, &payment))?;
             Ok(Handled::Applied)
         }
         Paid::Already => Ok(Handled::Applied),
@@ -137,43 +136,21 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
     }
 }
 
-fn notify(
-    tx: &Transaction<'_>,
-    event: &Event<'_>,
-    order_id: &str,
-    payment: &Payment<'_>,
-) -> rusqlite::Result<()> {
-    let Some(destination) = event.notify else {
-        return Ok(());
-    };
-    let payload = json!({
-        "type": TOPIC,
-        "account": payment.account,
-        "order": order_id,
-        "payment": payment.payment_id,
-        "amount": payment.amount,
-        "currency": payment.currency,
-        "endpoint": event.endpoint,
-        "event_id": event.id,
-    });
-    let payload = payload.to_string().into_bytes();
-    let operation = NewOperation {
-        destination,
-        topic: TOPIC,
+fn paid(order_id: String, payment: &Payment<'_>) -> Message {
+    Message {
+        topic: "OrderPaid",
         // a payment pays one order: its id alone is the fact's name, in every account
-        operation_key: &format!("order-paid:{}", payment.payment_id),
-        endpoint: event.endpoint,
-        event_id: event.id,
-        object_id: Some(order_id),
-        payload: &payload,
-        content_type: "application/json",
-        headers: None,
-    };
-    outbox::enqueue(tx, &operation, event.now_ms)?;
-    Ok(())
+        operation_key: format!("order-paid:{}", payment.payment_id),
+        facts: json!({
+            "account": payment.account,
+            "order": order_id,
+            "payment": payment.payment_id,
+            "amount": payment.amount,
+            "currency": payment.currency,
+        }),
+        object_id: order_id,
+    }
 }
-
-const TOPIC: &str = "OrderPaid";
 
 fn object<'a>(event: &Event<'a>, kind: &str) -> Result<&'a Value, String> {
     let object = &event.body["data"]["object"];
