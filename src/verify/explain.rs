@@ -3,7 +3,7 @@
 //! The hints name headers, lengths, seconds and likely causes. They never contain a secret, a
 //! signature, or any byte of a body. A [`Report`], which is for the terminal of whoever holds the body,
 //! also shows the first and last bytes of the signed string. Trying out what *would* have matched costs
-//! many MACs, so that part is for the command line; the daemon uses [`explain_headers`].
+//! many MACs, so all of it is for the command line; the daemon logs no more than [`Rejection::reason`].
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::identity::{self, EventId};
-use super::scheme::{Flaw, Presented, Scheme, Timestamp};
-use super::secret::{KeyForm, Keyed};
+use super::scheme::{Flaw, Presented, SIGNATURES_MAX, Scheme, Timestamp, rename};
+use super::secret::{Encoding, Judge, KeyForm, Keyed, joined};
 use super::{Delivery, Headers, Key, Rejection, Secret, Verifier, age_ms, handshake, presets, skew_s};
 
 /// Bodies above this are not re-serialised in search of a match.
@@ -23,6 +24,9 @@ const REWRITTEN_BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// How many bytes of the signed string are shown at each end.
 const SIGNED_BYTES_SHOWN: usize = 16;
+
+/// As seconds the year 5138, as milliseconds March 1973: what tells one from the other.
+const SECONDS_BELOW: i64 = 100_000_000_000;
 
 /// The answer of `inboxd verify`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +75,12 @@ pub struct Signed {
 
 impl Signed {
     fn of(scheme: &Scheme, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Self {
-        let string: Vec<u8> = scheme.pieces(delivery, presented).flatten().copied().collect();
+        let string = joined(scheme.pieces(delivery, presented));
         let end = string.len().min(SIGNED_BYTES_SHOWN);
         let header = match &scheme.signature_field {
             Some(pointer) => format!("json:{pointer}"),
             None if scheme.header.numbered => format!("{}*", scheme.header.name),
-            None => super::scheme::rename(&scheme.header.name, scheme.family(delivery.headers)),
+            None => rename(&scheme.header.name, scheme.family(delivery.headers)).into_owned(),
         };
         Self {
             header,
@@ -212,8 +216,8 @@ struct Found {
 fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s: i64) -> Found {
     let scheme = &verifier.scheme;
     let mut found = Found { events: Vec::new(), hints: Vec::new() };
-    let mut add = |body: &[u8], parsed: &identity::Parsed| {
-        let identity = identity::identify(scheme, delivery.headers, parsed);
+    let mut add = |body: &[u8], parsed: &identity::Parsed, envelope: &Value| {
+        let identity = identity::identify(scheme, delivery.headers, parsed, envelope);
         let id = match identity.id {
             EventId::Own(id) => Some(id),
             EventId::Derived(facts) => {
@@ -238,7 +242,7 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
     };
     if let Some(Ok(batch)) = scheme.batch.as_ref().map(|list| identity::split(delivery.body, list)) {
         for element in &batch.elements {
-            add(element.as_bytes(), &identity::parse_element(element, &batch.envelope));
+            add(element.as_bytes(), &identity::parse_element(element), &batch.envelope);
         }
         if batch.elements.is_empty() {
             found.hints.push(String::from(
@@ -247,7 +251,7 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
         }
         return found;
     }
-    let parsed = verifier.parse(delivery);
+    let parsed = scheme.parse(delivery.headers, delivery.body);
     if let Some(reply) = key.and_then(|key| handshake::signed(scheme, key, &parsed.json)) {
         found.events.push((None, None));
         let status = reply.status;
@@ -256,22 +260,8 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
         ));
         return found;
     }
-    add(delivery.body, &parsed);
+    add(delivery.body, &parsed, &Value::Null);
     found
-}
-
-/// What can be said from the headers alone, for the daemon's log; `None` where it takes the body.
-pub fn explain_headers(
-    verifier: &Verifier,
-    headers: &Headers,
-    rejection: &Rejection,
-    now_s: i64,
-) -> Option<String> {
-    let delivery = Delivery { method: "", url: "", headers, body: &[][..] };
-    match rejection {
-        Rejection::SignatureMismatch => None,
-        rejection => Some(explain(verifier, &delivery, rejection, now_s)),
-    }
 }
 
 /// What to look at, in a sentence or a few.
@@ -330,7 +320,7 @@ fn explain_flaw(scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String
             String::from("bodySHA256 in the URL is the hash of another body: it was changed on the way.")
         }
         Flaw::TooMany => {
-            format!("{header} holds more than 16 signatures; no provider sends so many.")
+            format!("{header} holds more than {SIGNATURES_MAX} signatures; no provider sends so many.")
         }
         Flaw::TimestampMissing => format!("The signed time is missing; {}.", received(delivery.headers)),
         Flaw::TimestampRepeated => {
@@ -408,16 +398,13 @@ fn explain_mismatch(
 }
 
 fn time_remark(verifier: &Verifier, timestamp: &Timestamp, signed_at: i64, now_s: i64) -> Option<String> {
-    // 10^11 s is the year 5138, 10^11 ms is March 1973
-    let looks_like_ms = signed_at >= 100_000_000_000;
+    let looks_like_ms = signed_at >= SECONDS_BELOW;
     let age_ms = age_ms(timestamp, signed_at, now_s);
     match (timestamp.unit_ms, looks_like_ms) {
         (1000, true) => Some(String::from(" The time looks like milliseconds, where seconds are expected.")),
         (1, false) => Some(String::from(" The time looks like seconds, where milliseconds are expected.")),
-        _ if age_ms.unsigned_abs() > u128::from(verifier.tolerance_ms.unsigned_abs()) => {
-            Some(format!(" It is also {} s away from our clock.", skew_s(age_ms).unsigned_abs()))
-        }
-        _ => None,
+        _ if verifier.tolerates(age_ms) => None,
+        _ => Some(format!(" It is also {} s away from our clock.", skew_s(age_ms).unsigned_abs())),
     }
 }
 
@@ -702,7 +689,9 @@ fn unescaped(piece: &str) -> Option<String> {
 /// `header names received: a, b`, with nothing else of them.
 fn received(headers: &Headers) -> String {
     const SHOWN_MAX: usize = 30;
-    let printable = |name: &str| -> String { name.chars().filter(char::is_ascii_graphic).take(60).collect() };
+    const NAME_CHARS_MAX: usize = 60;
+    let printable =
+        |name: &str| -> String { name.chars().filter(char::is_ascii_graphic).take(NAME_CHARS_MAX).collect() };
     let names: Vec<_> = headers.iter().take(SHOWN_MAX).map(|(name, _)| printable(name)).collect();
     match headers.iter().count() {
         0 => String::from("no header was received"),
@@ -718,7 +707,7 @@ impl Verifier {
 }
 
 impl Presented<'_> {
-    fn has(&self, judge: &super::secret::Judge<'_>) -> bool {
+    fn has(&self, judge: &Judge<'_>) -> bool {
         self.candidates.iter().any(|candidate| bool::from(judge.accepts(candidate)))
     }
 }
@@ -726,8 +715,8 @@ impl Presented<'_> {
 impl Scheme {
     fn encoding_words(&self) -> &'static str {
         match self.encoding {
-            super::secret::Encoding::Hex => "lower-case hex digits",
-            super::secret::Encoding::Base64 => "padded standard base64",
+            Encoding::Hex => "lower-case hex digits",
+            Encoding::Base64 => "padded standard base64",
         }
     }
 }

@@ -21,11 +21,14 @@ const TEXT_BYTES_MAX: usize = 255;
 /// More events than any provider puts into one body.
 const BATCH_EVENTS_MAX: usize = 10_000;
 
-/// Test sends of dashboards carry constant ids that end like this (`evt_00000000000000`).
 /// What the keys of bodies without a usable id begin with.
-pub(super) const BODY_KEY_PREFIX: &str = "body-sha256:";
+const BODY_KEY_PREFIX: &str = "body-sha256:";
 
+/// Test sends of dashboards carry constant ids that end like this (`evt_00000000000000`).
 const TEST_SEND_SUFFIX: &str = "00000000000000";
+
+/// The media type of form bodies.
+pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Where one fact is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,12 +141,10 @@ impl Sources {
 
     /// The kept headers of a delivery as a JSON object with lower-case names.
     pub(super) fn kept(&self, headers: &Headers) -> String {
-        let kept: Map<String, Value> = self
-            .kept_headers
-            .iter()
-            .filter_map(|name| Some((name.clone(), Value::from(headers.first(name)?))))
-            .collect();
-        Value::Object(kept).to_string()
+        let kept: BTreeMap<&str, &str> =
+            self.kept_headers.iter().filter_map(|name| Some((name.as_str(), headers.first(name)?))).collect();
+        // a map of texts can always be written
+        serde_json::to_string(&kept).unwrap_or_default()
     }
 }
 
@@ -205,7 +206,7 @@ pub(super) fn form_fields(body: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, C
 pub(super) fn is_form(headers: &Headers) -> bool {
     let content_type = headers.first("content-type").unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    essence.eq_ignore_ascii_case(FORM)
 }
 
 /// `+` and `%XX` decoded; a broken escape stands for itself (WHATWG URL, section 5.1).
@@ -238,18 +239,16 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) struct Parsed {
     /// `Null` where there is a defect.
     pub(super) json: Value,
-    /// What stands around a list of events; `Null` where there is no list.
-    pub(super) envelope: Value,
     pub(super) defect: Option<String>,
 }
 
 impl Parsed {
     fn json(json: Value) -> Self {
-        Self { json, envelope: Value::Null, defect: None }
+        Self { json, defect: None }
     }
 
     fn defect(defect: impl Into<String>) -> Self {
-        Self { json: Value::Null, envelope: Value::Null, defect: Some(defect.into()) }
+        Self { json: Value::Null, defect: Some(defect.into()) }
     }
 }
 
@@ -264,17 +263,22 @@ pub(super) fn parse(form: Option<&Form>, headers: &Headers, body: &[u8]) -> Pars
         _ => Cow::Borrowed(body),
     };
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
-    match serde_json::from_slice(text) {
+    // looked at as a whole it is UTF-8 at less cost than string by string
+    let Ok(text) = std::str::from_utf8(text) else {
+        return Parsed::defect("the body is not UTF-8");
+    };
+    match serde_json::from_str(text) {
         Ok(json) => Parsed::json(json),
         Err(_) if text.is_empty() => Parsed::defect("the body is empty"),
-        Err(_) if std::str::from_utf8(text).is_err() => Parsed::defect("the body is not UTF-8"),
         Err(error) => Parsed::defect(format!("the body is not JSON: {error}")),
     }
 }
 
-/// The events of a batch: the exact text of each, and what stands around them.
+/// The events of a batch.
 pub(super) struct Batch<'a> {
+    /// The exact text of each.
     pub(super) elements: Vec<&'a str>,
+    /// The fields around their list; `Null` where the body is the list.
     pub(super) envelope: Value,
 }
 
@@ -310,14 +314,10 @@ pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
 }
 
 /// One event of a batch.
-pub(super) fn parse_element(element: &str, envelope: &Value) -> Parsed {
+pub(super) fn parse_element(element: &str) -> Parsed {
     match serde_json::from_str(element) {
-        Ok(json) => Parsed { json, envelope: envelope.clone(), defect: None },
-        Err(error) => Parsed {
-            json: Value::Null,
-            envelope: envelope.clone(),
-            defect: Some(format!("this event of the batch is not JSON: {error}")),
-        },
+        Ok(json) => Parsed::json(json),
+        Err(error) => Parsed::defect(format!("this event of the batch is not JSON: {error}")),
     }
 }
 
@@ -348,18 +348,14 @@ pub(super) enum EventId {
 }
 
 /// Reads every fact. Never fails: see the module's first lines for what becomes of unusable content.
-pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> Identity {
+pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, envelope: &Value) -> Identity {
     let sources = &scheme.sources;
-    let read = Reader { headers, family: scheme.family(headers), parsed, integers: sources.integer_ids };
+    let family = scheme.family(headers);
+    let read = Reader { headers, family, parsed, envelope, integers: sources.integer_ids };
     let mut defects: Vec<String> = parsed.defect.iter().cloned().collect();
     let id = event_id(sources, &read, &mut defects);
     let object_id = read.first(&sources.object_id).usable();
-    let event_type =
-        defect_if_unusable("type", read.first(&sources.event_type), &mut defects).and_then(|event_type| {
-            let action = sources.event_action.iter().find_map(|source| read.one(source).usable());
-            let joined = action.map_or(event_type.clone(), |action| format!("{event_type}.{action}"));
-            defect_if_unusable("type", checked(joined), &mut defects)
-        });
+    let event_type = event_type(sources, &read, &mut defects);
     let account = defect_if_unusable("account", read.first(&sources.account), &mut defects);
     let own_id = match &id {
         EventId::Own(id) => Some(id.as_str()),
@@ -369,7 +365,7 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> I
         is_test_send: is_test_send(own_id.unwrap_or_default(), object_id.as_deref()),
         livemode: sources.livemode.iter().find_map(|source| match source {
             Source::Json(pointer) => as_flag(parsed.json.pointer(pointer)?),
-            Source::Batch(pointer) => as_flag(parsed.envelope.pointer(pointer)?),
+            Source::Batch(pointer) => as_flag(envelope.pointer(pointer)?),
             Source::Header(_) => None,
         }),
         api_version: read.first(&sources.api_version).usable(),
@@ -391,8 +387,16 @@ fn as_flag(value: &Value) -> Option<bool> {
     }
 }
 
+/// Type and action, where the provider splits them, with a dot between.
+fn event_type(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> Option<String> {
+    let event_type = defect_if_unusable("type", read.first(&sources.event_type), defects)?;
+    match sources.event_action.as_ref().and_then(|source| read.one(source).usable()) {
+        Some(action) => defect_if_unusable("type", checked(format!("{event_type}.{action}")), defects),
+        None => Some(event_type),
+    }
+}
+
 fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
-    let named: Vec<&str> = sources.event_id.iter().map(Source::shown).collect();
     let in_header = sources.event_id.iter().find_map(Source::header);
     if sources.form_has_no_id && is_form(read.headers) && read.parsed.defect.is_none() {
         return derived(sources, read, defects);
@@ -407,8 +411,9 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
         }
         (Field::Text(id), _) => EventId::Own(id),
         (Field::Absent, None) if !sources.event_key.is_empty() => derived(sources, read, defects),
-        (Field::Absent, None) if named.is_empty() => EventId::BodyHash,
+        (Field::Absent, None) if sources.event_id.is_empty() => EventId::BodyHash,
         (Field::Absent, None) => {
+            let named: Vec<_> = sources.event_id.iter().map(Source::shown).collect();
             defects.push(format!("the body has no id at {}", named.join(" or ")));
             EventId::BodyHash
         }
@@ -436,9 +441,8 @@ fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> E
 impl Sources {
     /// The key of an event whose provider gives it no id.
     pub(super) fn derived_key(&self, mut facts: Vec<String>, body_sha256: &[u8; 32], now_ms: i64) -> String {
-        let whole = format!("body-sha256:{}", hex(body_sha256));
         if facts.is_empty() && !self.event_key.contains(&KeyPiece::Arrival) {
-            return whole;
+            return body_key(body_sha256);
         }
         for piece in &self.event_key {
             match piece {
@@ -448,8 +452,13 @@ impl Sources {
             }
         }
         let key = facts.join(":");
-        if key.len() <= TEXT_BYTES_MAX { key } else { whole }
+        if key.len() <= TEXT_BYTES_MAX { key } else { body_key(body_sha256) }
     }
+}
+
+/// The key of a body without a usable id.
+pub(super) fn body_key(body_sha256: &[u8; 32]) -> String {
+    format!("{BODY_KEY_PREFIX}{}", hex(body_sha256))
 }
 
 fn defect_if_unusable(what: &str, field: Field, defects: &mut Vec<String>) -> Option<String> {
@@ -482,6 +491,8 @@ struct Reader<'a> {
     /// Headers of the first family are to be read under the names of the second.
     family: Option<(&'a str, &'a str)>,
     parsed: &'a Parsed,
+    /// What stands around the event in a batch.
+    envelope: &'a Value,
     integers: bool,
 }
 
@@ -504,7 +515,7 @@ impl Reader<'_> {
                 if values.any(|other| other != value) { Field::Absent } else { checked(value.to_owned()) }
             }
             Source::Json(pointer) => self.in_json(self.parsed.json.pointer(pointer)),
-            Source::Batch(pointer) => self.in_json(self.parsed.envelope.pointer(pointer)),
+            Source::Batch(pointer) => self.in_json(self.envelope.pointer(pointer)),
         }
     }
 
@@ -522,7 +533,7 @@ impl Reader<'_> {
         let text = match source {
             Source::Header(_) => return self.one(source).usable(),
             Source::Json(pointer) => canonical::text(self.parsed.json.pointer(pointer))?,
-            Source::Batch(pointer) => canonical::text(self.parsed.envelope.pointer(pointer))?,
+            Source::Batch(pointer) => canonical::text(self.envelope.pointer(pointer))?,
         };
         let text = String::from_utf8(text).ok()?;
         Some(text.chars().map(|c| if c.is_control() { '_' } else { c }).collect())

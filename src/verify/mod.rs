@@ -1,8 +1,9 @@
 //! Verification: `(raw bytes, headers, secrets, now) → VerifiedEvent | Rejection`, and nothing else.
 //!
 //! Pure: no clock, no database, no configuration file. The signature is checked over the exact bytes
-//! received; nothing is parsed before it holds. [`VerifiedEvent`] has private fields and one
-//! constructor, in this module, so that unverified data cannot reach a transaction.
+//! received; what they say is read when it holds. (Before, only as much is read as the signature itself is
+//! made of: fields of a form for a few providers, and of the JSON for Mailgun.) [`VerifiedEvent`] has private
+//! fields and one constructor, in this module, so that unverified data cannot reach a transaction.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +23,7 @@ mod sign;
 mod samples;
 
 pub use canonical::with_body_hash;
-pub use explain::{Report, explain, explain_headers, report};
+pub use explain::{Report, explain, report};
 pub use handshake::Reply;
 pub use identity::is_test_send;
 pub use presets::{Acceptance, BodyVaries, Handshake, Preset};
@@ -30,11 +31,9 @@ pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;
 pub use sign::{Unsigned, sign, with_time_and_signature};
 
-use identity::{EventId, Parsed};
+use identity::{Batch, EventId, Parsed, body_key};
 use scheme::{Flaw, Presented, Timestamp, TimestampPlace};
 use secret::{Algorithm, Keyed};
-
-use crate::encode::hex;
 
 /// The headers of one request, in the order received. Names compare without case; values are never
 /// shown, since some are signatures.
@@ -48,13 +47,13 @@ impl Headers {
     }
 
     /// All values of a name, in order.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// The first value of a name.
     pub fn first(&self, name: &str) -> Option<&str> {
-        self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.all(name).next()
     }
 
     /// Every line, in order.
@@ -188,8 +187,7 @@ impl Verifier {
     /// A scheme with its secrets, all of which are tried on every delivery.
     ///
     /// # Errors
-    /// There is no secret, or one cannot be a key of this scheme or is too short; see
-    /// [`Scheme::check_secret`], which also has the warnings.
+    /// There is no secret, or [`Scheme::check_secret`] refuses one. Its warnings are not told here.
     pub fn new(scheme: Scheme, secrets: Vec<Secret>, tolerance: Duration) -> Result<Self, String> {
         if secrets.is_empty() {
             return Err(String::from(
@@ -233,8 +231,9 @@ impl Verifier {
     /// Checks signature and time, and nothing else.
     ///
     /// # Errors
-    /// Missing, malformed and mismatching signatures in this order; then the time, so that
-    /// `timestamp_outside_tolerance` is only said of a signature that is right.
+    /// A missing signature, else whatever is malformed in the headers, an id missing that is signed included;
+    /// then a signature that does not match; then the time, so that `timestamp_outside_tolerance` is only
+    /// said of a signature that is right.
     pub fn authenticate(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<Authentic, Rejection> {
         self.check(delivery, now_s).map(|(authentic, _)| authentic)
     }
@@ -248,8 +247,8 @@ impl Verifier {
     /// Checks signature and time, then reads what the events say about themselves.
     ///
     /// # Errors
-    /// As [`Verifier::authenticate`], and `event_id_missing`. A signed body is never refused for its content:
-    /// see [`VerifiedEvent::defect`].
+    /// As [`Verifier::authenticate`], and `event_id_missing` also where the id's header is not signed. A signed
+    /// body is never refused for its content (see [`VerifiedEvent::defect`]) but for a signed time inside it.
     pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<Verified, Rejection> {
         let (authentic, parsed) = self.check(&delivery.borrowed(), now_ms.div_euclid(1000))?;
         let Delivery { headers, body, .. } = delivery;
@@ -257,44 +256,50 @@ impl Verifier {
         let mut defect = None;
         if let Some(list) = &self.scheme.batch {
             match identity::split(&body, list) {
-                Ok(batch) => {
-                    let events = batch.elements.iter().map(|element| {
-                        let parsed = identity::parse_element(element, &batch.envelope);
-                        read.event(element.as_bytes().to_vec(), parsed)
+                Ok(Batch { elements, envelope }) => {
+                    let events = elements.into_iter().map(|element| {
+                        read.event(element.as_bytes().to_vec(), identity::parse_element(element), &envelope)
                     });
                     return Ok(Verified::Events(events.collect::<Result<_, _>>()?));
                 }
                 Err(why) => defect = Some(why),
             }
         }
-        let mut parsed = parsed.unwrap_or_else(|| identity::parse(self.scheme.form.as_ref(), headers, &body));
+        let mut parsed = parsed.unwrap_or_else(|| self.scheme.parse(headers, &body));
         parsed.defect = parsed.defect.or(defect);
         let key = self.keys.get(authentic.secret_index);
         if let Some(reply) = key.and_then(|key| handshake::signed(&self.scheme, key, &parsed.json)) {
             return Ok(Verified::Handshake(reply));
         }
-        Ok(Verified::Events(vec![read.event(body, parsed)?]))
+        Ok(Verified::Events(vec![read.event(body, parsed, &Value::Null)?]))
     }
 
-    /// The signature, then the time. The body is parsed only where the time is inside it.
+    /// The signature, then the time. Hands on the body's JSON where it had to be read for that.
     fn check(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<(Authentic, Option<Parsed>), Rejection> {
         let presented = self.scheme.present(delivery).map_err(|flaw| flaw.rejection())?;
         let secret_index = self.matching(delivery, &presented).ok_or(Rejection::SignatureMismatch)?;
+        let Presented { signed_at, mut parsed, .. } = presented;
         let Some(timestamp) = &self.scheme.timestamp else {
-            return Ok((Authentic { secret_index, signed_at_s: None }, None));
+            return Ok((Authentic { secret_index, signed_at_s: None }, parsed));
         };
-        let parsed = matches!(timestamp.place, TimestampPlace::Json(_)).then(|| self.parse(delivery));
-        let signed_at = match (presented.signed_at, &parsed) {
-            (Some(signed_at), _) => signed_at,
-            (None, Some(parsed)) => time_in_body(timestamp, &parsed.json).map_err(|flaw| flaw.rejection())?,
-            (None, None) => return Err(Rejection::SignatureMalformed),
+        let signed_at = match signed_at {
+            Some(signed_at) => signed_at,
+            None => {
+                let parsed = parsed.get_or_insert_with(|| self.scheme.parse(delivery.headers, delivery.body));
+                time_in_body(timestamp, &parsed.json).map_err(|flaw| flaw.rejection())?
+            }
         };
         let age_ms = age_ms(timestamp, signed_at, now_s);
-        if age_ms.unsigned_abs() > u128::from(self.tolerance_ms.unsigned_abs()) {
+        if !self.tolerates(age_ms) {
             return Err(Rejection::TimestampOutsideTolerance { skew_s: skew_s(age_ms) });
         }
         let signed_at_s = i64::try_from(i128::from(now_s) - age_ms.div_euclid(1000)).ok();
         Ok((Authentic { secret_index, signed_at_s }, parsed))
+    }
+
+    /// Whether a signed time may be this far from now, before or after it.
+    fn tolerates(&self, age_ms: i128) -> bool {
+        age_ms.unsigned_abs() <= u128::from(self.tolerance_ms.unsigned_abs())
     }
 
     /// The first secret that made one of the signatures. Every secret is compared with every signature,
@@ -318,12 +323,7 @@ impl Verifier {
     pub fn reread(&self, kept_headers: &str, body: &[u8]) -> Value {
         let kept: std::collections::BTreeMap<String, String> =
             serde_json::from_str(kept_headers).unwrap_or_default();
-        let headers = Headers::from_iter(kept);
-        self.parse(&Delivery { method: "POST", url: "", headers: &headers, body }).json
-    }
-
-    fn parse(&self, delivery: &Delivery<'_>) -> Parsed {
-        identity::parse(self.scheme.form.as_ref(), delivery.headers, delivery.body)
+        self.scheme.parse(&Headers::from_iter(kept), body).json
     }
 }
 
@@ -336,9 +336,10 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    fn event(&self, body: Vec<u8>, parsed: Parsed) -> Result<VerifiedEvent, Rejection> {
+    /// `envelope` is what stands around the event in a batch; `Null` where it came alone.
+    fn event(&self, body: Vec<u8>, parsed: Parsed, envelope: &Value) -> Result<VerifiedEvent, Rejection> {
         let scheme = &self.verifier.scheme;
-        let identity = identity::identify(scheme, self.headers, &parsed);
+        let identity = identity::identify(scheme, self.headers, &parsed, envelope);
         let body_sha256: [u8; 32] = Sha256::digest(&body).into();
         let event_id = match identity.id {
             EventId::Own(id) => id,
@@ -544,8 +545,4 @@ impl VerifiedEvent {
     pub fn authentic(&self) -> Authentic {
         self.authentic
     }
-}
-
-fn body_key(body_sha256: &[u8]) -> String {
-    format!("{}{}", identity::BODY_KEY_PREFIX, hex(body_sha256))
 }

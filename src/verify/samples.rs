@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::identity::FORM;
 use super::presets::{Handshake, Preset};
 use crate::encode::{hex, is_unreserved, percent_encoded};
 
@@ -37,7 +38,7 @@ impl Preset {
     /// The content type of [`Preset::sample`].
     pub fn sample_content_type(&self) -> &'static str {
         match self.name {
-            "twilio" => "application/x-www-form-urlencoded",
+            "twilio" => FORM,
             "contentful" => "application/vnd.contentful.management.v1+json",
             _ => "application/json",
         }

@@ -10,13 +10,13 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::canonical;
-use super::identity::{self, Form, Source, Sources};
+use super::identity::{self, Form, Parsed, Source, Sources};
 use super::presets::{self, BodyVaries, Preset};
 use super::secret::{Algorithm, Encoding, Judge, KeyForm, Keyed, Signature};
 use super::{Delivery, Headers, Rejection, Secret};
 
 /// More signatures than any provider sends while it rotates keys; further ones are not tried.
-const SIGNATURES_MAX: usize = 16;
+pub(super) const SIGNATURES_MAX: usize = 16;
 
 /// Keys below this are refused where the key is decoded from the secret.
 const DECODED_KEY_BYTES_MIN: usize = 16;
@@ -434,34 +434,25 @@ impl Scheme {
         self.preset
     }
 
-    /// How the provider behaves, for what is not about the signature.
-    fn habits(&self) -> &'static Preset {
+    /// How the provider behaves and what it wants of us, for what is not about the signature; as usual where
+    /// the scheme is the user's own.
+    pub fn behaviour(&self) -> &'static Preset {
         self.preset.unwrap_or(&Preset::PLAIN)
-    }
-
-    /// Whether the provider delivers again after a failure. Where not, `sync` would lose events.
-    pub fn retries_by_itself(&self) -> bool {
-        self.habits().retries_by_itself
     }
 
     /// Whether two attempts of one event may have different bodies.
     pub fn body_varies(&self) -> BodyVaries {
-        self.habits().body_varies
-    }
-
-    /// How the provider behaves, and what it wants of us, where there is more to say than "as usual".
-    pub fn behaviour(&self) -> &'static Preset {
-        self.habits()
+        self.behaviour().body_varies
     }
 
     /// The provider's own limit on bodies, in bytes, where it is above the usual default.
     pub fn body_bytes_max(&self) -> Option<usize> {
-        self.habits().body_bytes_max
+        self.behaviour().body_bytes_max
     }
 
     /// How far a signed time may be from now, in seconds, unless the endpoint says otherwise.
     pub fn tolerance_s(&self) -> u32 {
-        self.habits().tolerance_s
+        self.behaviour().tolerance_s
     }
 
     /// Whether the signature covers the body. Money handlers refuse schemes where it does not.
@@ -561,17 +552,16 @@ impl Scheme {
     pub(super) fn present<'a>(&self, delivery: &Delivery<'a>) -> Result<Presented<'a>, Flaw> {
         let headers = delivery.headers;
         let renamed = self.family(headers);
-        let name = |name: &str| rename(name, renamed);
         let algorithm = self.algorithm_named(headers)?;
+        let parsed = self.parsed_first(delivery);
         let (candidates, pair_times, id) = match &self.signature_field {
             Some(pointer) => {
-                let json = identity::parse(None, headers, delivery.body).json;
-                let text = json.pointer(pointer).and_then(serde_json::Value::as_str);
+                let text = parsed.as_ref().and_then(|parsed| parsed.json.pointer(pointer)?.as_str());
                 let text = text.filter(|text| !text.is_empty()).ok_or(Flaw::NoSignature)?;
                 (self.elements(&[text], algorithm)?.0, Vec::new(), "")
             }
             None => {
-                let values = self.header.values(headers, &name(&self.header.name))?;
+                let values = self.header.values(headers, &rename(&self.header.name, renamed))?;
                 self.check_families(headers)?;
                 let id = self.signed_id(headers, renamed)?;
                 let (candidates, times) = self.elements(&values, algorithm)?;
@@ -580,7 +570,7 @@ impl Scheme {
         };
         let place = self.timestamp.as_ref().map(|timestamp| &timestamp.place);
         let ts = match place {
-            Some(TimestampPlace::Header(header)) => single(headers, &name(header))?,
+            Some(TimestampPlace::Header(header)) => single(headers, &rename(header, renamed))?,
             Some(TimestampPlace::Pair(_)) => match pair_times.as_slice() {
                 [] => None,
                 [one] => Some(*one),
@@ -597,8 +587,20 @@ impl Scheme {
             ts,
             signed_at: if in_message { Some(plain_decimal(ts)?) } else { None },
             body: self.signed_body(delivery),
-            made: self.made(delivery)?,
+            made: self.made(delivery, parsed.as_ref())?,
+            parsed,
         })
+    }
+
+    /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
+    pub(super) fn parse(&self, headers: &Headers, body: &[u8]) -> Parsed {
+        identity::parse(self.form.as_ref(), headers, body)
+    }
+
+    /// The same where it takes the JSON to find the signature or what it is over: before anything is verified.
+    pub(super) fn parsed_first(&self, delivery: &Delivery<'_>) -> Option<Parsed> {
+        let signs_fields = self.signed.iter().any(|part| matches!(part, Part::Json(_)));
+        (signs_fields || self.signature_field.is_some()).then(|| self.parse(delivery.headers, delivery.body))
     }
 
     /// The id, where it is part of what is signed; else nothing.
@@ -606,7 +608,8 @@ impl Scheme {
         match self.sources.event_id.first() {
             Some(Source::Header(id)) if self.signed.contains(&Part::Id) => {
                 let id = rename(id, renamed);
-                let value = single(headers, &id)?.filter(|value| !value.is_empty()).ok_or(Flaw::NoId(id))?;
+                let value = single(headers, &id)?.filter(|value| !value.is_empty());
+                let value = value.ok_or_else(|| Flaw::NoId(id.into_owned()))?;
                 self.check_id(value)?;
                 Ok(value)
             }
@@ -668,15 +671,20 @@ impl Scheme {
         })
     }
 
-    /// The pieces that have to be put together first, in the order of the template.
-    pub(super) fn made(&self, delivery: &Delivery<'_>) -> Result<Vec<Vec<u8>>, Flaw> {
+    /// The pieces that have to be put together first, in the order of the template. `parsed` is what
+    /// [`Scheme::parsed_first`] says.
+    pub(super) fn made(
+        &self,
+        delivery: &Delivery<'_>,
+        parsed: Option<&Parsed>,
+    ) -> Result<Vec<Vec<u8>>, Flaw> {
         let mut made = Vec::new();
         for part in &self.signed {
             made.push(match part {
                 Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
                 Part::Json(pointer) => {
-                    let json = identity::parse(None, delivery.headers, delivery.body).json;
-                    canonical::text(json.pointer(pointer)).ok_or(Flaw::TimestampMissing)?
+                    let value = parsed.and_then(|parsed| parsed.json.pointer(pointer));
+                    canonical::text(value).ok_or(Flaw::TimestampMissing)?
                 }
                 Part::Params => canonical::params(delivery)?,
                 Part::Path => canonical::path(delivery.url),
@@ -735,7 +743,7 @@ impl Scheme {
             if let (Some(one), Some(two)) = (headers.first(name), headers.first(&other))
                 && one != two
             {
-                return Err(Flaw::NamesDisagree(name.to_owned(), other));
+                return Err(Flaw::NamesDisagree(name.to_owned(), other.into_owned()));
             }
         }
         Ok(())
@@ -743,11 +751,7 @@ impl Scheme {
 
     fn family_headers(&self) -> impl Iterator<Item = &str> {
         let id = self.sources.event_id.iter().filter_map(Source::header);
-        let ts = self.timestamp.iter().filter_map(|timestamp| match &timestamp.place {
-            TimestampPlace::Header(name) => Some(name.as_str()),
-            TimestampPlace::Pair(_) | TimestampPlace::Json(_) => None,
-        });
-        std::iter::once(self.header.name.as_str()).chain(id).chain(ts)
+        std::iter::once(self.header.name.as_str()).chain(id).chain(self.timestamp_header())
     }
 
     /// `{id}.{ts}.{body}` with the id `a.1700000000` reads like the id `a` signed at that time: an id
@@ -806,6 +810,8 @@ pub(super) struct Presented<'a> {
     pub(super) body: Cow<'a, [u8]>,
     /// See [`Scheme::made`].
     pub(super) made: Vec<Vec<u8>>,
+    /// See [`Scheme::parsed_first`]; to be used again once the signature holds.
+    pub(super) parsed: Option<Parsed>,
 }
 
 /// What is wrong with the headers of a delivery.
@@ -912,13 +918,13 @@ impl SignatureHeader {
         }
     }
 
+    /// The elements of one line.
     fn split<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
-        let pieces: Vec<&str> = match &self.list_separator {
-            Some(separator) => value.split(separator.as_str()).collect(),
-            None => vec![value],
-        };
+        let separator = self.list_separator.as_deref();
+        let elements = separator.into_iter().flat_map(move |separator| value.split(separator));
+        let whole = separator.is_none().then_some(value);
         let trimmed = self.list_trimmed;
-        pieces.into_iter().map(move |piece| if trimmed { piece.trim_matches([' ', '\t']) } else { piece })
+        elements.chain(whole).map(move |one| if trimmed { one.trim_matches([' ', '\t']) } else { one })
     }
 
     /// The signature's text, if the element is one of ours.
@@ -975,7 +981,7 @@ pub(super) fn is_header_name(name: &str) -> bool {
 
 /// A header's only value. A second line, even an equal one, is refused.
 pub(super) fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, Flaw> {
-    let mut values = headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    let mut values = headers.all(name);
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Flaw::SeveralLines(name.to_owned())),
         (value, None) => Ok(value),
@@ -983,10 +989,10 @@ pub(super) fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a 
 }
 
 /// A header's name as this delivery writes it.
-pub(super) fn rename(name: &str, renamed: Option<(&str, &str)>) -> String {
+pub(super) fn rename<'a>(name: &'a str, renamed: Option<(&str, &str)>) -> Cow<'a, str> {
     match renamed.and_then(|(from, to)| Some((name.strip_prefix(from)?, to))) {
-        Some((rest, to)) => format!("{to}{rest}"),
-        None => name.to_owned(),
+        Some((rest, to)) => Cow::Owned(format!("{to}{rest}")),
+        None => Cow::Borrowed(name),
     }
 }
 

@@ -223,17 +223,23 @@ impl Keyed {
 
     /// Ready to judge signatures over the pieces.
     pub(super) fn judge<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Judge<'_> {
-        let message = |pieces: &mut dyn Iterator<Item = &'a [u8]>| pieces.flatten().copied().collect();
-        let mut pieces = pieces;
         match self {
-            Self::Ed25519(key) => Judge::Ed25519(key, message(&mut pieces)),
-            Self::EcdsaP256(key) => Judge::EcdsaP256(key, message(&mut pieces)),
+            Self::Ed25519(key) => Judge::Ed25519(key, joined(pieces)),
+            Self::EcdsaP256(key) => Judge::EcdsaP256(key, joined(pieces)),
             Self::Sha256(_) | Self::Sha1(_) | Self::Token(_) => match self.tag(pieces) {
                 Some(tag) => Judge::Tag(tag),
                 None => Judge::Nobody,
             },
         }
     }
+}
+
+/// The pieces as one message, for what cannot be fed with them.
+pub(super) fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    pieces.fold(Vec::new(), |mut message, piece| {
+        message.extend_from_slice(piece);
+        message
+    })
 }
 
 /// One key and one message: what a signature is held against.

@@ -140,7 +140,8 @@ fn tag(scheme: &Scheme, secret: &Secret, delivery: &Delivery<'_>, id: &str, ts: 
         .key
         .key_bytes(&scheme.key_prefix, secret.expose())
         .map_err(|problem| format!("secret {} {problem}", secret.label()))?;
-    let made = scheme.made(delivery).map_err(|_| {
+    let parsed = scheme.parsed_first(delivery);
+    let made = scheme.made(delivery, parsed.as_ref()).map_err(|_| {
         String::from("the body is neither a form nor JSON with the fields this provider signs")
     })?;
     let presented = Presented {
@@ -151,6 +152,7 @@ fn tag(scheme: &Scheme, secret: &Secret, delivery: &Delivery<'_>, id: &str, ts: 
         signed_at: None,
         body: scheme.signed_body(delivery),
         made,
+        parsed,
     };
     Keyed::new(scheme.algorithm, &key)?
         .tag(scheme.pieces(delivery, &presented))
