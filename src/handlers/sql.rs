@@ -10,10 +10,11 @@ mod engine;
 mod program;
 mod split;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
-use rusqlite::types::Value;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Error, Transaction};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -187,22 +188,26 @@ pub fn check(dir: &Path, conn: &Connection, engine: &Engine) -> Report {
     Report { mistakes, unused }
 }
 
-fn run_step(tx: &Transaction<'_>, step: &Step, event: &Event<'_>, texts: &Texts) -> rusqlite::Result<()> {
+fn run_step(tx: &Transaction<'_>, step: &Step, event: &Event<'_>, texts: &Texts<'_>) -> rusqlite::Result<()> {
+    fn text(text: &str) -> ValueRef<'_> {
+        ValueRef::Text(text.as_bytes())
+    }
     let mut statement = tx.prepare_cached(&step.sql)?;
     for (index, parameter) in &step.parameters {
-        let text = |text: &str| Value::Text(text.to_owned());
         let value = match parameter {
             Parameter::Id => text(event.id),
-            Parameter::Type if event.event_type.is_empty() => Value::Null,
+            Parameter::Type if event.event_type.is_empty() => ValueRef::Null,
             Parameter::Type => text(event.event_type),
-            Parameter::Object => texts.object.clone().map_or(Value::Null, Value::Text),
+            Parameter::Object => texts.object.as_deref().map_or(ValueRef::Null, text),
             Parameter::Event => text(&texts.event),
             Parameter::Endpoint => text(event.endpoint),
-            Parameter::Account => event.account.map_or(Value::Null, text),
-            Parameter::Livemode => event.livemode.map_or(Value::Null, |live| Value::Integer(live.into())),
-            Parameter::NowMs => Value::Integer(event.now_ms),
+            Parameter::Account => event.account.map_or(ValueRef::Null, text),
+            Parameter::Livemode => {
+                event.livemode.map_or(ValueRef::Null, |live| ValueRef::Integer(live.into()))
+            }
+            Parameter::NowMs => ValueRef::Integer(event.now_ms),
         };
-        statement.raw_bind_parameter(*index, value)?;
+        statement.raw_bind_parameter(*index, ToSqlOutput::Borrowed(value))?;
     }
     let mut rows = statement.raw_query();
     while rows.next()?.is_some() {}
@@ -222,20 +227,21 @@ fn locate(error: Error, program: &Program, step: &Step) -> Error {
 
 /// The event's JSON as text.
 #[derive(Default)]
-struct Texts {
-    event: String,
-    object: Option<String>,
+struct Texts<'a> {
+    event: Cow<'a, str>,
+    object: Option<Cow<'a, str>>,
 }
 
-impl Texts {
+impl<'a> Texts<'a> {
     /// The sender's own text where there is one: writing it anew would round what does not fit a double.
-    fn of(event: &Event<'_>) -> Self {
+    fn of(event: &Event<'a>) -> Self {
         let exact = event.text.filter(|text| {
             serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value == *event.body)
         });
-        let whole = exact.map_or_else(|| event.body.to_string(), str::to_owned);
+        let whole = exact.map_or_else(|| Cow::Owned(event.body.to_string()), Cow::Borrowed);
         let object = if event.provider == "stripe" {
-            data_object(&whole).or_else(|| event.body.pointer("/data/object").map(ToString::to_string))
+            let written = || event.body.pointer("/data/object").map(|object| object.to_string().into());
+            exact.and_then(data_object).map(Cow::Borrowed).or_else(written)
         } else {
             Some(whole.clone())
         };
@@ -243,7 +249,7 @@ impl Texts {
     }
 }
 
-fn data_object(event: &str) -> Option<String> {
+fn data_object(event: &str) -> Option<&str> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
         #[serde(borrow)]
@@ -254,5 +260,5 @@ fn data_object(event: &str) -> Option<String> {
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    serde_json::from_str::<Envelope<'_>>(event).ok().map(|event| event.data.object.get().to_owned())
+    serde_json::from_str::<Envelope<'_>>(event).ok().map(|event| event.data.object.get())
 }
