@@ -17,10 +17,10 @@ use crate::encode::{hex, percent_encoded};
 const BODY_HASH_PARAMETER: &str = "bodySHA256";
 
 /// A string or a number as it stands in JSON; `None` for anything else, and for the empty text.
-pub(super) fn text(value: Option<&Value>) -> Option<Vec<u8>> {
+pub(super) fn text(value: Option<&Value>) -> Option<String> {
     match value? {
-        Value::String(text) if !text.is_empty() => Some(text.clone().into_bytes()),
-        Value::Number(number) => Some(number.to_string().into_bytes()),
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
 }

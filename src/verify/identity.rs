@@ -363,11 +363,7 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, enve
     };
     Identity {
         is_test_send: is_test_send(own_id.unwrap_or_default(), object_id.as_deref()),
-        livemode: sources.livemode.iter().find_map(|source| match source {
-            Source::Json(pointer) => as_flag(parsed.json.pointer(pointer)?),
-            Source::Batch(pointer) => as_flag(envelope.pointer(pointer)?),
-            Source::Header(_) => None,
-        }),
+        livemode: sources.livemode.iter().find_map(|source| as_flag(read.in_json(source)?)),
         api_version: read.first(&sources.api_version).usable(),
         defect: defects.into_iter().next(),
         id,
@@ -496,7 +492,7 @@ struct Reader<'a> {
     integers: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn first(&self, sources: &[Source]) -> Field {
         sources
             .iter()
@@ -514,30 +510,48 @@ impl Reader<'_> {
                 // two lines that differ name no id at all
                 if values.any(|other| other != value) { Field::Absent } else { checked(value.to_owned()) }
             }
-            Source::Json(pointer) => self.in_json(self.parsed.json.pointer(pointer)),
-            Source::Batch(pointer) => self.in_json(self.envelope.pointer(pointer)),
+            Source::Json(_) | Source::Batch(_) => match self.in_json(source) {
+                None | Some(Value::Null) => Field::Absent,
+                Some(Value::String(text)) => checked(text.clone()),
+                Some(Value::Number(number)) if self.integers && !number.is_f64() => {
+                    checked(number.to_string())
+                }
+                Some(_) => Field::Unusable("is not a string"),
+            },
         }
     }
 
-    fn in_json(&self, value: Option<&Value>) -> Field {
-        match value {
-            None | Some(Value::Null) => Field::Absent,
-            Some(Value::String(text)) => checked(text.clone()),
-            Some(Value::Number(number)) if self.integers && !number.is_f64() => checked(number.to_string()),
-            Some(_) => Field::Unusable("is not a string"),
+    /// What the source leads to, unless it is a header.
+    fn in_json(&self, source: &Source) -> Option<&'a Value> {
+        match source {
+            Source::Header(_) => None,
+            Source::Json(pointer) => at(&self.parsed.json, pointer),
+            Source::Batch(pointer) => at(self.envelope, pointer),
         }
     }
 
     /// For keys that are made of what there is: texts and numbers alike, without control characters.
     fn loose(&self, source: &Source) -> Option<String> {
-        let text = match source {
-            Source::Header(_) => return self.one(source).usable(),
-            Source::Json(pointer) => canonical::text(self.parsed.json.pointer(pointer))?,
-            Source::Batch(pointer) => canonical::text(self.envelope.pointer(pointer))?,
-        };
-        let text = String::from_utf8(text).ok()?;
-        Some(text.chars().map(|c| if c.is_control() { '_' } else { c }).collect())
+        match source {
+            Source::Header(_) => self.one(source).usable(),
+            Source::Json(_) | Source::Batch(_) => {
+                let text = canonical::text(self.in_json(source))?;
+                Some(text.chars().map(|c| if c.is_control() { '_' } else { c }).collect())
+            }
+        }
     }
+}
+
+/// What a JSON pointer leads to: [`Value::pointer`] without the two copies that it makes of every step.
+pub(super) fn at<'a>(json: &'a Value, pointer: &str) -> Option<&'a Value> {
+    if pointer.contains('~') {
+        return json.pointer(pointer);
+    }
+    pointer.split('/').skip(1).try_fold(json, |json, step| match json {
+        Value::Object(fields) => fields.get(step),
+        Value::Array(_) => json.pointer(&format!("/{step}")),
+        _ => None,
+    })
 }
 
 fn checked(text: String) -> Field {
@@ -578,6 +592,28 @@ mod tests {
         assert_eq!(form("payload").as_deref(), Some(""));
         assert_eq!(form("payload=1&payload=2"), None);
         assert_eq!(form(""), None);
+    }
+
+    #[test]
+    fn a_pointer_leads_where_its_specification_says() {
+        let json = serde_json::json!({"a": {"b": [1, {"c": 2}], "": 3}, "x/y": 4, "0": 5});
+        let pointers = [
+            "",
+            "/a",
+            "/a/b/1/c",
+            "/a/b/01",
+            "/a/b/+1",
+            "/a/b/2",
+            "/a/b/-",
+            "/a/",
+            "/x~1y",
+            "/0",
+            "/a/b/1/c/d",
+        ];
+        for pointer in pointers {
+            assert_eq!(at(&json, pointer), json.pointer(pointer), "{pointer}");
+        }
+        assert_eq!(at(&json, "/a/b/1/c"), Some(&Value::from(2)));
     }
 
     #[test]

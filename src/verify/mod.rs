@@ -31,7 +31,7 @@ pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;
 pub use sign::{Unsigned, sign, with_time_and_signature};
 
-use identity::{Batch, EventId, Parsed, body_key};
+use identity::{Batch, EventId, Parsed, at, body_key};
 use scheme::{Flaw, Presented, Timestamp, TimestampPlace};
 use secret::{Algorithm, Keyed};
 
@@ -349,7 +349,7 @@ impl Read<'_> {
         };
         let replay_key = scheme.has_replay_key().then(|| match &scheme.nonce {
             Some(nonce) => {
-                Sha256::digest(parsed.json.pointer(nonce).map(Value::to_string).unwrap_or_default()).into()
+                Sha256::digest(at(&parsed.json, nonce).map(Value::to_string).unwrap_or_default()).into()
             }
             // one body under two types is two events: shops send an order as created and as paid
             None => Sha256::new()
@@ -405,7 +405,7 @@ fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i64, Flaw> {
     let TimestampPlace::Json(pointer) = &timestamp.place else {
         return Err(Flaw::TimestampMissing);
     };
-    match json.pointer(pointer) {
+    match at(json, pointer) {
         Some(Value::Number(number)) => scheme::plain_decimal(&number.to_string()),
         Some(Value::String(text)) => scheme::plain_decimal(text),
         _ => Err(Flaw::TimestampMissing),

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::canonical;
-use super::identity::{self, Form, Parsed, Source, Sources};
+use super::identity::{self, Form, Parsed, Source, Sources, at};
 use super::presets::{self, BodyVaries, Preset};
 use super::secret::{Algorithm, Encoding, Judge, KeyForm, Keyed, Signature};
 use super::{Delivery, Headers, Rejection, Secret};
@@ -556,7 +556,7 @@ impl Scheme {
         let parsed = self.parsed_first(delivery);
         let (candidates, pair_times, id) = match &self.signature_field {
             Some(pointer) => {
-                let text = parsed.as_ref().and_then(|parsed| parsed.json.pointer(pointer)?.as_str());
+                let text = parsed.as_ref().and_then(|parsed| at(&parsed.json, pointer)?.as_str());
                 let text = text.filter(|text| !text.is_empty()).ok_or(Flaw::NoSignature)?;
                 (self.elements(&[text], algorithm)?.0, Vec::new(), "")
             }
@@ -683,8 +683,8 @@ impl Scheme {
             made.push(match part {
                 Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
                 Part::Json(pointer) => {
-                    let value = parsed.and_then(|parsed| parsed.json.pointer(pointer));
-                    canonical::text(value).ok_or(Flaw::TimestampMissing)?
+                    let value = parsed.and_then(|parsed| at(&parsed.json, pointer));
+                    canonical::text(value).ok_or(Flaw::TimestampMissing)?.into_bytes()
                 }
                 Part::Params => canonical::params(delivery)?,
                 Part::Path => canonical::path(delivery.url),
