@@ -53,7 +53,13 @@ pub(super) const ROWS: &[Preset] = &[
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],
             timestamp: "header:webhook-timestamp",
-            ..GITLAB
+            header_families: ["", ""],
+            event_type: GITLAB.event_type,
+            event_action: GITLAB.event_action,
+            object_id: GITLAB.object_id,
+            account: GITLAB.account,
+            integer_ids: GITLAB.integer_ids,
+            ..STANDARD_WEBHOOKS
         },
         kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "Idempotency-Key"],
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
@@ -70,11 +76,6 @@ pub(super) const ROWS: &[Preset] = &[
         recipe: Recipe {
             signature_header: "X-Gitlab-Token",
             algorithm: "token",
-            list_separator: "",
-            prefix: "",
-            encoding: "hex",
-            key: "text",
-            key_prefix: "",
             signed: "",
             event_id: &["header:Idempotency-Key"],
             ..GITLAB
@@ -268,12 +269,12 @@ pub(super) const ROWS: &[Preset] = &[
     },
 ];
 
+/// Where GitLab writes what, however it signs.
 const GITLAB: Recipe<'static> = Recipe {
-    header_families: ["", ""],
     event_type: &["json:/object_kind", "json:/event_name", "header:X-Gitlab-Event"],
     event_action: "json:/object_attributes/action",
     object_id: &["json:/object_attributes/id", "json:/project/path_with_namespace"],
     account: &["json:/project/path_with_namespace"],
     integer_ids: true,
-    ..STANDARD_WEBHOOKS
+    ..Recipe::PLAIN
 };
