@@ -1,0 +1,165 @@
+//! A scheme in the words of the configuration: what a user types, and what a preset's row says.
+//!
+//! Texts, not yet checked; [`super::Scheme`] is made of them.
+
+use serde::{Deserialize, Serialize};
+
+/// `[endpoint.NAME.scheme]`: the user's own scheme, as typed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CustomScheme {
+    /// The header that carries the signature; `X-Sig-*` for numbered headers.
+    pub signature_header: String,
+    /// What stands before the signature, or before each one of a list, such as `sha256=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Splits the header's value into elements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_separator: Option<String>,
+    /// Elements are KEY=VALUE; those with this key are signatures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// `hex` (default) or `base64`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// `sha256` (default) or `sha1`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// `text` (default), `base64` or `hex`: how the secret becomes the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Stripped from the secret first, where it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_prefix: Option<String>,
+    /// What is signed, with `{ts}` `{id}` `{body}` `{url}` `{method}`. Default: `{body}`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed: Option<String>,
+    /// `header:NAME`, `pair:KEY` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
+    /// `s` (default) or `ms`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp_unit: Option<String>,
+    /// `header:NAME` or `json:/pointer`. Without it the body's hash is the event's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<String>,
+    /// `header:NAME` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    /// `header:NAME` or `json:/pointer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_id: Option<String>,
+    /// The form field that holds the JSON, where the body is a form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form_field: Option<String>,
+}
+
+/// A scheme in the words of the configuration; an empty text means "not used".
+#[derive(Debug, Clone, Copy)]
+pub struct Recipe<'a> {
+    /// The header that carries the signature; `X-Sig-*` for numbered headers.
+    pub signature_header: &'a str,
+    /// `json:/pointer`: the signature stands inside the body instead (presets only).
+    pub signature_field: &'a str,
+    /// What stands before each signature.
+    pub prefix: &'a str,
+    /// A signature without the prefix is a signature too.
+    pub prefix_optional: bool,
+    /// Splits the header's value into elements.
+    pub list_separator: &'a str,
+    /// White space around an element is not part of it.
+    pub list_trimmed: bool,
+    /// Elements are KEY=VALUE; those with this key are signatures.
+    pub pair: &'a str,
+    /// `hex` or `base64`
+    pub encoding: &'a str,
+    /// `sha256` or `sha1`; presets also `token`, `ed25519` and `ecdsa-p256`
+    pub algorithm: &'a str,
+    /// A header whose `algorithm=HMAC_SHA256` makes it SHA-256 instead (presets only).
+    pub algorithm_header: &'a str,
+    /// `text`, `base64` or `hex`
+    pub key: &'a str,
+    /// Stripped from the secret first, where it is there.
+    pub key_prefix: &'a str,
+    /// What is signed. Presets also use `{json:/pointer}`, `{params}` (the fields of a form, sorted),
+    /// `{path}` and `{signed_headers}`.
+    pub signed: &'a str,
+    /// The header that lists the signed headers, for `{signed_headers}`.
+    pub signed_headers_header: &'a str,
+    /// `header:NAME`, `pair:KEY` or `json:/pointer`
+    pub timestamp: &'a str,
+    /// `s` or `ms`
+    pub timestamp_unit: &'a str,
+    /// `["webhook-", "svix-"]`: every header of the scheme that begins with one may begin with the other.
+    pub header_families: [&'a str; 2],
+    /// The form field that holds the JSON, where the body is a form.
+    pub form_field: &'a str,
+    /// In a form, `{body}` is that field's decoded text instead of the raw bytes.
+    pub form_field_signed: bool,
+    /// A form without that field is read as an object of its fields.
+    pub form_params: bool,
+    /// What `event_id` names is in a form no event's id; `event_key` is used instead.
+    pub form_has_no_id: bool,
+    /// Several events in one body: the JSON pointer of their list (`""`: the body is the list). What is
+    /// said below is then looked for in each element, and with `batch:/pointer` in the body around them.
+    pub batch: Option<&'a str>,
+    /// Where the event's id is; the first source present counts.
+    pub event_id: &'a [&'a str],
+    /// Where the provider gives no id: what the key is made of, joined by colons. `body-sha256` is the
+    /// body's hash, `arrival` our time of receipt (every delivery is then an event of its own).
+    pub event_key: &'a [&'a str],
+    /// `json:/pointer` of a value that is used once, for signatures that do not cover the body.
+    pub nonce: &'a str,
+    /// Where its type is.
+    pub event_type: &'a [&'a str],
+    /// Where the second half of its type is, joined with a dot.
+    pub event_action: &'a str,
+    /// Where the id of the business object is.
+    pub object_id: &'a [&'a str],
+    /// Where the provider's account is named.
+    pub account: &'a [&'a str],
+    /// Where `true` means live and `false` means test.
+    pub livemode: &'a [&'a str],
+    /// Where the version of the body's shape is.
+    pub api_version: &'a [&'a str],
+    /// Ids may be JSON integers; their decimal text counts.
+    pub integer_ids: bool,
+}
+
+impl Recipe<'_> {
+    /// HMAC-SHA256 of the body in lower-case hex, keyed with the secret's text.
+    pub const PLAIN: Recipe<'static> = Recipe {
+        signature_header: "",
+        signature_field: "",
+        prefix: "",
+        prefix_optional: false,
+        list_separator: "",
+        list_trimmed: false,
+        pair: "",
+        encoding: "hex",
+        algorithm: "sha256",
+        algorithm_header: "",
+        key: "text",
+        key_prefix: "",
+        signed: "{body}",
+        signed_headers_header: "",
+        timestamp: "",
+        timestamp_unit: "s",
+        header_families: ["", ""],
+        form_field: "",
+        form_field_signed: false,
+        form_params: false,
+        form_has_no_id: false,
+        batch: None,
+        event_id: &[],
+        event_key: &[],
+        nonce: "",
+        event_type: &[],
+        event_action: "",
+        object_id: &[],
+        account: &[],
+        livemode: &[],
+        api_version: &[],
+        integer_ids: false,
+    };
+}
