@@ -118,7 +118,8 @@ fn after_a_failed_fsync_nothing_is_acknowledged_and_the_next_start_works() {
     }
     assert_eq!(daemon.exit_code(), Some(75));
     assert!(injection.end() >= 1, "the fault was not hit");
-    assert!(daemon.says("the storage failed (") && daemon.says("the storage failed: "), "{}", daemon.log());
+    daemon.wait_for_log("the storage failed (");
+    daemon.wait_for_log("the storage failed: ");
     let daemon = Daemon::in_dir(Arc::clone(&daemon.dir));
     for n in [1, 2, 3] {
         assert_eq!(daemon.stripe(&event(n)).0, 200);

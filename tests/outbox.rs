@@ -4,9 +4,9 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use inboxd::writer::{self, Writer, WriterHandle};
 use inboxd::{db, outbox};
 use rusqlite::Transaction;
 use support::Daemon;
-use support::app::{App, Seen, respond};
+use support::app::{Absent, App, Gate, Seen, respond};
 use tempfile::TempDir;
 
 const NOW_MS: i64 = 1_764_000_000_000;
@@ -75,9 +75,7 @@ impl Process {
         let (writer, handle) = Writer::new(conn, limits).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
         // two writers that start on one file at once make each other wait
-        while handle.health().is_recovering() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        support::wait_for("the store is ready", || !handle.health().is_recovering());
         let config = support::CONFIG
             .replace("handlers = [\"billing\"]", &format!("forward = [\"app\"]\n{endpoint}"))
             .replace("provider = \"github\"", "provider = \"github\"\nforward = [\"app\"]")
@@ -167,6 +165,20 @@ impl Process {
         step(self.dispatcher(), self.now_ms())
     }
 
+    /// Steps in so many threads until so many rows are delivered. The clock runs as it does on the wall: it
+    /// overtakes no lease while a thread has to wait for its turn.
+    fn deliver_in_threads(&self, threads: usize, dir: &TempDir, rows: i64) {
+        let (start, from_ms) = (Instant::now(), self.now_ms());
+        let now_ms = || from_ms + i64::try_from(start.elapsed().as_millis()).unwrap();
+        let work = || {
+            support::wait_for(&format!("{rows} rows are delivered"), || {
+                while step(self.dispatcher(), now_ms()) == Step::Worked {}
+                count(dir, DELIVERED) == rows
+            });
+        };
+        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    }
+
     /// Steps, and lets the clock run to where something is due, until this many milliseconds have passed.
     fn run_for(&self, ms: i64) {
         let end_ms = self.now_ms() + ms;
@@ -206,13 +218,6 @@ fn text(dir: &TempDir, sql: &str) -> String {
 const ROW: &str = "SELECT state || ' ' || attempts FROM outbox";
 const HISTORY: &str = "SELECT group_concat(number || ifnull(result, '?'), ' ') FROM outbox_attempts";
 const DELIVERED: &str = "SELECT count(*) FROM outbox WHERE state = 'delivered'";
-
-/// An address where nobody listens.
-fn nobody() -> (String, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (format!("http://127.0.0.1:{port}/hooks"), port)
-}
 
 fn headers(seen: &Seen) -> Headers {
     Headers::from_iter(seen.headers.clone())
@@ -300,8 +305,7 @@ fn a_quarantined_event_keeps_its_forwards_and_has_a_review() {
 #[test]
 fn a_failed_delivery_is_tried_again_with_the_same_key() {
     let dir = tempfile::tempdir().unwrap();
-    let app =
-        App::start(|seen, stream| respond(stream, if seen.number < 2 { 500 } else { 204 }, "", "why not"));
+    let app = App::start(|seen, back| respond(back, if seen.number < 2 { 500 } else { 204 }, "", "why not"));
     let process = Process::on(&dir, &app.url, "sign = \"none\"");
     process.deliver("evt_1", "x");
     process.step();
@@ -377,26 +381,24 @@ fn killed_between_the_answer_and_the_mark_it_is_sent_a_second_time_and_marked_on
 #[test]
 fn a_result_that_comes_after_its_lease_was_lost_is_discarded_and_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let (release, wait) = mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let app = App::start(move |seen, stream| {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let app = App::start(move |seen, back| {
         if seen.number == 0 {
-            wait.lock().unwrap().recv().unwrap();
-            return respond(stream, 500, "", "late");
+            held.pass();
+            return respond(back, 500, "", "late");
         }
-        respond(stream, 200, "", "in time");
+        respond(back, 200, "", "in time");
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"");
     let other = Process::on(&dir, &app.url, "sign = \"none\"");
     process.deliver("evt_1", "x");
     thread::scope(|scope| {
         let slow = scope.spawn(|| process.step());
-        while app.seen().is_empty() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        app.wait_for(1);
         assert!(matches!(step(other.dispatcher(), NOW_MS + 119_000), Step::Idle(_)));
         assert_eq!(step(other.dispatcher(), NOW_MS + 121_000), Step::Worked);
-        release.send(()).unwrap();
+        gate.open();
         assert_eq!(slow.join().unwrap(), Step::Worked);
     });
     assert_eq!(text(&dir, ROW), "delivered 2");
@@ -408,23 +410,21 @@ fn a_result_that_comes_after_its_lease_was_lost_is_discarded_and_counted() {
 #[test]
 fn a_late_yes_does_not_settle_a_row_that_another_took_and_gave_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (release, wait) = mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let app = App::start(move |seen, stream| {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let app = App::start(move |seen, back| {
         if seen.number == 0 {
-            wait.lock().unwrap().recv().unwrap();
+            held.pass();
         }
-        respond(stream, if seen.number == 0 { 200 } else { 500 }, "", "");
+        respond(back, if seen.number == 0 { 200 } else { 500 }, "", "");
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"");
     process.deliver("evt_1", "x");
     thread::scope(|scope| {
         let slow = scope.spawn(|| process.step());
-        while app.seen().is_empty() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        app.wait_for(1);
         assert_eq!(step(process.dispatcher(), NOW_MS + 121_000), Step::Worked);
-        release.send(()).unwrap();
+        gate.open();
         slow.join().unwrap();
     });
     assert_eq!(text(&dir, ROW), "pending 2");
@@ -435,50 +435,68 @@ fn a_late_yes_does_not_settle_a_row_that_another_took_and_gave_back() {
 #[test]
 fn an_answer_that_never_ends_or_is_huge_is_cut_and_its_status_counts() {
     let dir = tempfile::tempdir().unwrap();
-    let written = Arc::new(AtomicUsize::new(0));
-    let count_written = Arc::clone(&written);
-    let app = App::start(move |seen, stream| {
-        use std::io::Write as _;
+    let taken_whole = Arc::new(AtomicUsize::new(0));
+    let count_whole = Arc::clone(&taken_whole);
+    let app = App::start(move |seen, back| {
         let head = match seen.number {
             0 => "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
             _ => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         };
-        drop(stream.write_all(head.as_bytes()));
+        drop(back.write_all(head.as_bytes()));
         let chunk =
             if seen.number == 0 { "x".repeat(65_536) } else { format!("1000\r\n{}\r\n", "y".repeat(4096)) };
-        while stream.write_all(chunk.as_bytes()).is_ok() {
-            count_written.fetch_add(chunk.len(), Ordering::Relaxed);
-        }
+        // 64 MiB are far more than what is kept and what the sockets hold
+        let chunks = (64 << 20) / chunk.len();
+        let is_whole = (0..chunks).all(|_| back.write_all(chunk.as_bytes()).is_ok());
+        count_whole.fetch_add(usize::from(is_whole), Ordering::SeqCst);
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"");
     process.deliver("evt_1", "a");
     process.deliver("evt_2", "b");
-    let start = Instant::now();
     process.step();
     process.step();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(count(&dir, DELIVERED), 2);
     assert_eq!(count(&dir, "SELECT max(length(excerpt)) FROM outbox_attempts"), 1024);
-    assert!(written.load(Ordering::Relaxed) < 64 << 20, "{written:?}");
+    app.wait_for_end(2);
+    assert_eq!(taken_whole.load(Ordering::SeqCst), 0, "answers of 64 MiB were taken");
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_a_failure_after_the_timeout() {
+fn an_answer_that_comes_byte_by_byte_is_cut_at_the_timeout() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|_, stream| {
-        use std::io::Write as _;
+    let cut = Arc::new(AtomicUsize::new(0));
+    let count_cut = Arc::clone(&cut);
+    let app = App::start(move |seen, back| {
+        let beginning = match seen.number {
+            0 => "HTTP/1.1 200 OK\r\nX-Slow: ",
+            _ => "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+        };
+        drop(back.write_all(beginning.as_bytes()));
         // a byte now and then keeps no request open
-        while stream.write_all(b"H").is_ok() {
-            thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        while begun.elapsed() < support::HANG_TIME {
+            if back.write_all(b"z").is_err() {
+                count_cut.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
         }
     });
-    let process = Process::on(&dir, &app.url, "sign = \"none\"\ntimeout = \"300ms\"");
+    let process = Process::on(&dir, &app.url, "sign = \"none\"\ntimeout = \"2s\"");
     process.deliver("evt_1", "x");
-    let start = Instant::now();
+    process.deliver("evt_2", "y");
     process.step();
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    assert_eq!(text(&dir, ROW), "pending 1");
-    assert_eq!(count(&dir, "SELECT first_sent_at_ms FROM outbox"), NOW_MS, "it may have had its effect");
+    assert_eq!(
+        count(&dir, "SELECT first_sent_at_ms FROM outbox WHERE id = 1"),
+        NOW_MS,
+        "it may have had its effect"
+    );
+    let error = text(&dir, "SELECT state || ' ' || last_error FROM outbox WHERE id = 1");
+    assert!(error.starts_with("pending timeout"), "{error}");
+    process.step();
+    assert_eq!(text(&dir, "SELECT state FROM outbox WHERE id = 2"), "delivered", "its status was known");
+    app.wait_for_end(2);
+    assert_eq!(cut.load(Ordering::SeqCst), 2, "one answer was taken to its end");
 }
 
 #[test]
@@ -486,10 +504,10 @@ fn a_redirect_is_a_failure_and_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let other = App::answering(200);
     let location = format!("Location: {}\r\n", other.url);
-    let app = App::start(move |seen, stream| {
+    let app = App::start(move |seen, back| {
         let metadata = "Location: http://169.254.169.254/latest/meta-data/\r\n";
         respond(
-            stream,
+            back,
             if seen.number == 0 { 303 } else { 302 },
             if seen.number == 0 { &location } else { metadata },
             "",
@@ -507,18 +525,23 @@ fn a_redirect_is_a_failure_and_is_not_followed() {
 #[test]
 fn retry_after_is_honoured_up_to_the_longest_wait() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|seen, stream| {
+    let app = App::start(|seen, back| {
         let seconds = if seen.number == 0 { "Retry-After: 30\r\n" } else { "Retry-After: 99999999\r\n" };
-        respond(stream, 429, seconds, "");
+        respond(back, 429, seconds, "");
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"\nbackoff_cap = \"10m\"");
     process.deliver("evt_1", "x");
-    process.step();
-    let due = "SELECT (available_at_ms - 1764000000000) / 1000 FROM outbox";
-    assert_eq!(count(&dir, due), 30);
-    process.pass(31_000);
-    process.step();
-    assert_eq!(count(&dir, due), 31 + 600);
+    let assert_waits = |wait_ms: i64| {
+        let (now_ms, start) = (process.now_ms(), Instant::now());
+        process.step();
+        let took_ms = i64::try_from(start.elapsed().as_millis()).unwrap();
+        // it is counted from the answer, which came at some time during the step
+        let due_ms = count(&dir, "SELECT available_at_ms FROM outbox") - now_ms;
+        assert!((wait_ms..=wait_ms + took_ms).contains(&due_ms), "{due_ms} instead of {wait_ms}");
+    };
+    assert_waits(30_000);
+    process.pass(60_000);
+    assert_waits(600_000);
 }
 
 #[test]
@@ -540,7 +563,7 @@ fn what_the_destination_does_not_want_is_tried_at_the_slowest_pace() {
 #[test]
 fn gone_pauses_the_destination_and_asks_a_person() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|seen, stream| respond(stream, if seen.number == 0 { 410 } else { 200 }, "", ""));
+    let app = App::start(|seen, back| respond(back, if seen.number == 0 { 410 } else { 200 }, "", ""));
     let process = Process::on(&dir, &app.url, "sign = \"none\"");
     process.deliver("evt_1", "x");
     process.deliver("evt_2", "y");
@@ -562,8 +585,8 @@ fn what_fails_for_longer_than_give_up_after_is_dead_and_a_retry_gives_it_all_its
     let dir = tempfile::tempdir().unwrap();
     let works = Arc::new(AtomicBool::new(false));
     let is_up = Arc::clone(&works);
-    let app = App::start(move |_, stream| {
-        respond(stream, if is_up.load(Ordering::SeqCst) { 200 } else { 500 }, "", "")
+    let app = App::start(move |_, back| {
+        respond(back, if is_up.load(Ordering::SeqCst) { 200 } else { 500 }, "", "")
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"\ngive_up_after = \"2h\"");
     process.deliver("evt_1", "x");
@@ -605,8 +628,8 @@ fn a_clock_that_was_set_back_delays_nothing_for_long() {
 fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     const ROWS: usize = 1_000;
     let dir = tempfile::tempdir().unwrap();
-    let (url, port) = nobody();
-    let process = Process::on(&dir, &url, "sign = \"none\"\nthreads = 4");
+    let absent = Absent::new();
+    let process = Process::on(&dir, &absent.url, "sign = \"none\"\nthreads = 4");
     let endpoint = Arc::clone(&process.endpoints[0]);
     for n in 0..ROWS {
         let body = Process::event(&format!("evt_{n}"), "thing.happened", &format!("x{n}"));
@@ -622,24 +645,13 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     assert!((80..200).contains(&attempts), "{attempts} attempts in twenty hours: one probe at a time");
     assert!(count(&dir, "SELECT circuit_open_since_ms FROM outbox_destinations") > 0);
 
-    let app = App::on(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_, stream| {
+    let app = absent.come_up(|_, back| {
         thread::sleep(Duration::from_millis(2));
-        respond(stream, 200, "", "");
+        respond(back, 200, "", "");
     });
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let end = Instant::now() + Duration::from_secs(100);
-                while count(&dir, DELIVERED) < i64::try_from(ROWS).unwrap() && Instant::now() < end {
-                    for _ in 0..20 {
-                        if let Step::Idle(time) = process.step() {
-                            process.pass(i64::try_from(time.as_millis()).unwrap());
-                        }
-                    }
-                }
-            });
-        }
-    });
+    // by now each row is due; twice as many threads as may send
+    process.pass(16 * 60_000);
+    process.deliver_in_threads(8, &dir, 1_000);
     assert_eq!(count(&dir, DELIVERED), 1_000);
     assert_eq!(count(&dir, "SELECT count(*) FROM outbox WHERE state = 'dead'"), 0);
     let mut keys: Vec<_> = app.seen().iter().map(|seen| seen.key().to_owned()).collect();
@@ -660,9 +672,9 @@ fn a_failing_object_holds_up_nobody_else_and_its_own_rows_arrive_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let works = Arc::new(AtomicBool::new(false));
     let is_up = Arc::clone(&works);
-    let app = App::start(move |seen, stream| {
+    let app = App::start(move |seen, back| {
         let fails = seen.text().contains("in_A") && !is_up.load(Ordering::SeqCst);
-        respond(stream, if fails { 500 } else { 200 }, "", "");
+        respond(back, if fails { 500 } else { 200 }, "", "");
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"");
     for n in 0..5 {
@@ -704,25 +716,15 @@ fn a_failing_object_holds_up_nobody_else_and_its_own_rows_arrive_in_order() {
 #[test]
 fn two_rows_of_one_object_are_never_sent_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|_, stream| {
+    let app = App::start(|_, back| {
         thread::sleep(Duration::from_millis(3));
-        respond(stream, 200, "", "");
+        respond(back, 200, "", "");
     });
     let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"\nthreads = 4");
     for n in 0..20 {
         process.deliver(&format!("evt_{n}"), "in_A");
     }
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while count(&dir, DELIVERED) < 20 {
-                    if let Step::Idle(_) = process.step() {
-                        process.pass(1);
-                    }
-                }
-            });
-        }
-    });
+    process.deliver_in_threads(4, &dir, 20);
     assert_eq!(app.at_once_max(), 1);
     let ids: Vec<_> =
         app.seen().iter().map(|seen| seen.header("inboxd-event-id").unwrap().to_owned()).collect();
@@ -732,9 +734,8 @@ fn two_rows_of_one_object_are_never_sent_at_once() {
 #[test]
 fn a_dead_row_releases_its_object() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|seen, stream| {
-        respond(stream, if seen.text().contains("evt_0") { 500 } else { 200 }, "", "")
-    });
+    let app =
+        App::start(|seen, back| respond(back, if seen.text().contains("evt_0") { 500 } else { 200 }, "", ""));
     let process = Process::on(&dir, &app.url, "sign = \"none\"\norder = \"object\"\ngive_up_after = \"1h\"");
     process.deliver("evt_0", "in_A");
     process.deliver("evt_1", "in_A");
@@ -767,7 +768,7 @@ fn emit(process: &Process, key: &'static str, json: &'static str) -> bool {
 #[test]
 fn an_operation_carries_its_token_and_form_and_keeps_its_result() {
     let dir = tempfile::tempdir().unwrap();
-    let app = App::start(|_, stream| respond(stream, 200, "", r#"{"id":"re_1","object":"refund"}"#));
+    let app = App::start(|_, back| respond(back, 200, "", r#"{"id":"re_1","object":"refund"}"#));
     let lines = "sign = \"none\"\nbody_format = \"form\"\nresult = \"/id\"\nheaders = { Authorization = \"file:token.secret\" }";
     let process = Process::on(&dir, &app.url, lines);
     assert!(emit(&process, "refund:in_1", r#"{"charge":"ch_1","metadata":{"invoice":"in_1"}}"#));
@@ -807,13 +808,12 @@ fn an_outcome_nobody_knows_is_asked_for_while_the_key_lives_and_becomes_a_review
 #[test]
 fn what_was_refused_at_the_door_does_not_use_up_the_keys_life() {
     let dir = tempfile::tempdir().unwrap();
-    let (url, port) = nobody();
-    let process = Process::on(&dir, &url, "sign = \"none\"\nkey_lifetime = \"24h\"");
+    let absent = Absent::new();
+    let process = Process::on(&dir, &absent.url, "sign = \"none\"\nkey_lifetime = \"24h\"");
     emit(&process, "refund:in_1", "{}");
     process.run_for(30 * HOUR_MS);
     assert_eq!(text(&dir, "SELECT state FROM outbox"), "pending");
-    let app =
-        App::on(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_, stream| respond(stream, 200, "", ""));
+    let app = absent.come_up(|_, back| respond(back, 200, "", ""));
     process.run_for(HOUR_MS);
     assert_eq!(app.seen().len(), 1);
 }
@@ -887,26 +887,12 @@ fn config(url: &str, more: &str) -> String {
         + &format!("[destination.app]\nurl = \"{url}\"\n{more}\n")
 }
 
-fn wait_until(daemon: &Daemon, sql: &str, wanted: i64) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while daemon.count(sql) != wanted {
-        assert!(Instant::now() < end, "{} instead of {wanted}: {sql}\n{}", daemon.count(sql), daemon.log());
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn the_daemon_forwards_at_once_and_says_so() {
     let app = App::answering(200);
     let daemon = Daemon::with_config(&config(&app.url, "sign = \"provider\""));
     assert_eq!(daemon.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#).1, r#"{"outcome":"processed"}"#);
-    let start = Instant::now();
-    wait_until(&daemon, DELIVERED, 1);
-    assert!(
-        start.elapsed() < Duration::from_millis(900),
-        "woken, not found by chance: {:?}",
-        start.elapsed()
-    );
+    daemon.wait_for_count(DELIVERED, 1);
     let listed = daemon.inboxd(&["outbox", "list", "--state", "delivered", "--json"]);
     assert!(listed.stdout.contains(r#""operation_key":"billing:evt_1:forward:app""#), "{listed:?}");
     let shown = daemon.inboxd(&["outbox", "show", "1"]);
@@ -934,21 +920,20 @@ fn rows_for_a_destination_that_is_not_configured_any_more_are_told_of() {
 fn a_daemon_killed_while_the_application_answers_sends_it_again_with_the_same_key() {
     let daemon = Arc::new(std::sync::Mutex::new(None::<u32>));
     let victim = Arc::clone(&daemon);
-    let app = App::start(move |seen, stream| {
+    let app = App::start(move |seen, back| {
         if seen.number == 0
             && let Some(pid) = victim.lock().unwrap().take()
         {
-            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            support::signal(pid, rustix::process::Signal::KILL);
         }
-        respond(stream, 200, "", "");
+        respond(back, 200, "", "");
     });
     let mut running = Daemon::with_config(&config(&app.url, "sign = \"none\""));
     *daemon.lock().unwrap() = Some(running.pid());
     running.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#);
     running.exit_code();
     let next = Daemon::in_dir(running.kill());
-    wait_until(&next, DELIVERED, 1);
+    next.wait_for_count(DELIVERED, 1);
     assert_eq!(app.seen().len(), 2);
     assert_eq!(app.seen()[0].key(), app.seen()[1].key());
     assert_eq!(next.text(ROW), "delivered 2");
@@ -961,8 +946,6 @@ fn a_person_pauses_retries_and_resumes() {
     assert_eq!(daemon.inboxd(&["outbox", "pause", "appp"]).code, 4);
     assert_eq!(daemon.inboxd(&["outbox", "pause", "app"]).code, 0);
     daemon.stripe(r#"{"id":"evt_1","type":"foo.bar"}"#);
-    thread::sleep(Duration::from_millis(300));
-    assert!(app.seen().is_empty());
     let status = daemon.inboxd(&["status"]);
     assert!(status.stdout.contains("app") && status.stdout.contains("paused since"), "{status:?}");
     assert!(daemon.inboxd(&["status", "--json"]).stdout.contains(r#""paused_because":"by hand""#));
@@ -971,8 +954,9 @@ fn a_person_pauses_retries_and_resumes() {
     let counted = daemon.inboxd(&["outbox", "retry", "--state", "pending"]);
     assert!(counted.code == 5 && counted.stderr.contains("would retry 1 rows"), "{counted:?}");
     assert_eq!(daemon.inboxd(&["outbox", "retry", "--state", "pending", "--yes"]).code, 0);
+    assert!(app.seen().is_empty());
     assert_eq!(daemon.inboxd(&["outbox", "resume", "app"]).code, 0);
-    wait_until(&daemon, DELIVERED, 1);
+    daemon.wait_for_count(DELIVERED, 1);
     let again = daemon.inboxd(&["outbox", "retry", "1"]);
     assert!(again.stdout.contains("delivered before; nothing was changed"), "{again:?}");
     assert_eq!(daemon.inboxd(&["outbox", "show", "99"]).code, 4);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use rusqlite::Connection;
@@ -128,18 +128,15 @@ impl Daemon {
 
     /// A thread of the daemon, by its name, which a thread that is new takes when it has its first turn.
     pub fn thread(&self, name: &str) -> u32 {
-        let start = std::time::Instant::now();
-        loop {
-            let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-            let task = tasks
-                .map(|task| task.unwrap().path())
-                .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
-            if let Some(task) = task {
-                return task.file_name().unwrap().to_str().unwrap().parse().unwrap();
-            }
-            assert!(start.elapsed() < Duration::from_secs(5), "no thread {name}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let named = || {
+            let mut tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            tasks.find_map(|task| {
+                let path = task.ok()?.path();
+                let comm = fs::read_to_string(path.join("comm")).ok()?;
+                (comm.trim_end() == name).then(|| path.file_name()?.to_str()?.parse().ok())?
+            })
+        };
+        wait_for_some(&format!("there is a thread {name}"), named)
     }
 
     pub fn pid(&self) -> u32 {
@@ -151,16 +148,24 @@ impl Daemon {
         self.log.lock().unwrap().clone()
     }
 
-    /// Whether it says so on stderr: a line may arrive a little after the answer it is about.
-    pub fn says(&self, words: &str) -> bool {
-        let start = std::time::Instant::now();
-        while !self.log().contains(words) {
-            if start.elapsed() > Duration::from_secs(5) {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        true
+    /// Waits until it says so on stderr: a line may arrive a little after the answer it is about.
+    pub fn wait_for_log(&self, words: &str) {
+        self.wait_for(&format!("it says {words:?}"), || self.log().contains(words));
+    }
+
+    /// As [`wait_for`]; a failure shows what the daemon said.
+    pub fn wait_for(&self, what: &str, is_so: impl FnMut() -> bool) {
+        assert!(is_so_in_time(is_so), "waited in vain until {what}: {}", self.log());
+    }
+
+    /// Waits until the query gives this number.
+    pub fn wait_for_count(&self, sql: &str, wanted: i64) {
+        let (conn, mut found) = (self.sql(), None);
+        let is_so = is_so_in_time(|| {
+            found = Some(conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap());
+            found == Some(wanted)
+        });
+        assert!(is_so, "{found:?} instead of {wanted}: {sql}\n{}", self.log());
     }
 
     pub fn kill(mut self) -> Arc<TempDir> {
@@ -227,6 +232,39 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+/// What only bounds a hang: nothing is too slow before this.
+pub const HANG_TIME: Duration = Duration::from_secs(120);
+
+/// Waits until it is so.
+pub fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(is_so_in_time(is_so), "waited in vain until {what}");
+}
+
+/// Waits until there is one.
+pub fn wait_for_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    wait_for(what, || {
+        found = find();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn is_so_in_time(mut is_so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        // looked at before the time: whoever gets no turn for long has one look left
+        let is_late = begun.elapsed() >= HANG_TIME;
+        if is_so() {
+            return true;
+        }
+        if is_late {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
