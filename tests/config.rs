@@ -716,6 +716,21 @@ fn print_shows_every_default_of_a_scheme_of_ones_own() {
 }
 
 #[test]
+fn the_example_in_the_readme_is_accepted_by_check() {
+    let readme = include_str!("../README.md");
+    let example = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(
+        example.contains("[endpoint.billing]") && example.contains("[destination.refunds]"),
+        "it is whole"
+    );
+    let folder = Folder::with(&example.replace("file:/etc/inboxd/legacy.secret", "file:legacy.secret"));
+    folder.write("legacy.secret", SECRET, 0o600);
+    let secrets = [("STRIPE_WEBHOOK_SECRET", SECRET), ("STRIPE_BEARER", "Bearer canary_of_stripe")];
+    let ran = folder.run_with(&["check"], &secrets);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
 fn init_never_overwrites_without_force() {
     let folder = Folder::with("# mine\n");
     let ran = folder.run(&["init"]);
@@ -745,19 +760,27 @@ fn usage_help_and_version_have_their_streams_and_codes() {
     );
 }
 
+/// Every verb that does something, as the help lists them.
+fn verbs(of: &[&str]) -> Vec<String> {
+    let help = Folder::empty().run(&[of, &["--help"]].concat()).stdout;
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else {
+        return vec![format!("inboxd {}", of.join(" "))];
+    };
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.flat_map(|name| verbs(&[of, &[name]].concat())).collect()
+}
+
 #[test]
 fn the_manual_names_every_verb_and_exit_code() {
     let page = Folder::empty().run(&["man"]).stdout;
-    for word in [
-        "inboxd serve",
-        "inboxd check",
-        "inboxd events list",
-        "inboxd query",
-        "EXIT STATUS",
-        "FILES",
-        "ENVIRONMENT",
-    ] {
-        assert!(page.contains(word), "{word}");
+    let verbs = verbs(&[]);
+    assert!(verbs.contains(&"inboxd serve".to_owned()) && verbs.contains(&"inboxd outbox resume".to_owned()));
+    for verb in verbs {
+        assert!(page.contains(&format!(".SS \"{verb} [")), "{verb}");
+    }
+    for section in ["EXIT STATUS", "FILES", "ENVIRONMENT"] {
+        assert!(page.contains(section), "{section}");
     }
     for code in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "70", "75"] {
         assert!(page.contains(&format!("\\fB{code}\\fR")), "{code}");
