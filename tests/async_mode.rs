@@ -4,24 +4,11 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
-
 use support::{Daemon, STRIPE_SECRET, invoice_event, now_s, stripe_signature};
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 fn config(more: &str) -> String {
     let endpoint = "handlers = [\"billing\"]\nmode = \"async\"";
     support::CONFIG.replace("handlers = [\"billing\"]", endpoint) + more
-}
-
-/// Waits until the query says 0.
-fn wait_for_none(daemon: &Daemon, sql: &str) {
-    let end = Instant::now() + DEADLINE;
-    while daemon.count(sql) > 0 {
-        assert!(Instant::now() < end, "still {} after a minute: {sql}\n{}", daemon.count(sql), daemon.log());
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 const UNPROCESSED: &str = "SELECT count(*) FROM webhook_inbox WHERE state IN ('pending', 'processing')";
@@ -31,7 +18,7 @@ fn an_event_is_accepted_first_and_worked_on_at_once() {
     let daemon = Daemon::with_config(&config(""));
     let answer = daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
     assert_eq!(answer, (200, r#"{"outcome":"accepted"}"#.to_owned()));
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
     assert_eq!(daemon.text("SELECT state || ' ' || attempts FROM webhook_inbox"), "done 1");
 }
@@ -49,10 +36,10 @@ fn a_redelivered_quarantined_event_is_put_back_to_work() {
     daemon.stripe(&invoice_event("evt_1", "voided", "in_1", 4200));
     let paid = invoice_event("evt_2", "paid", "in_1", 4200);
     daemon.stripe(&paid);
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.text("SELECT state FROM webhook_inbox WHERE event_id = 'evt_2'"), "quarantined");
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"accepted"}"#.to_owned()));
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.text("SELECT state FROM webhook_inbox WHERE event_id = 'evt_2'"), "quarantined");
     assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 1);
 }
@@ -63,7 +50,7 @@ fn a_person_retries_what_failed_and_the_review_closes_when_it_goes_through() {
     let fail = "CREATE TRIGGER broken BEFORE INSERT ON ledger_entries BEGIN SELECT RAISE(ABORT, 'broken books'); END";
     daemon.sql().execute_batch(fail).unwrap();
     daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(
         daemon.text("SELECT state || ': ' || last_error FROM webhook_inbox"),
         "quarantined: broken books"
@@ -71,10 +58,7 @@ fn a_person_retries_what_failed_and_the_review_closes_when_it_goes_through() {
     let reviews = daemon.inboxd(&["reviews", "list"]);
     assert!(reviews.stdout.contains("billing/evt_1"), "{reviews:?}");
     let show = daemon.inboxd(&["events", "show", "evt_1"]);
-    assert!(
-        show.stdout.contains("failed: broken books") || show.stdout.contains("quarantined: broken books"),
-        "{show:?}"
-    );
+    assert!(show.stdout.contains(" quarantined: broken books"), "{show:?}");
 
     daemon.sql().execute_batch("DROP TRIGGER broken").unwrap();
     let counted = daemon.inboxd(&["retry", "--state", "quarantined"]);
@@ -82,7 +66,7 @@ fn a_person_retries_what_failed_and_the_review_closes_when_it_goes_through() {
     assert!(counted.stderr.contains("would retry 1 events"), "{counted:?}");
     let retried = daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]);
     assert_eq!(retried.code, 0, "{retried:?}");
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(
         daemon.text("SELECT state || ' ' || attempts || ' ' || attempts_excused FROM webhook_inbox"),
         "done 2 1"
@@ -135,7 +119,7 @@ fn every_event_has_one_effect_though_handlers_fail_and_the_process_is_killed_aga
             daemon = Daemon::in_dir(daemon.kill());
         }
     }
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), i64::from(events));
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), i64::from(events));
     assert!(
@@ -167,7 +151,7 @@ fn payloads_are_purged_first_and_keys_later_and_the_books_never_change() {
     let paid = invoice_event("evt_1", "paid", "in_1", 4200);
     daemon.stripe(&paid);
     daemon.stripe(&invoice_event("evt_2", "voided", "in_1", 4200));
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     let age = |days: i64| {
         let sql = format!("UPDATE webhook_inbox SET received_at_ms = received_at_ms - {}", days * 86_400_000);
         daemon.sql().execute_batch(&sql).unwrap();
@@ -186,7 +170,7 @@ fn payloads_are_purged_first_and_keys_later_and_the_books_never_change() {
     age(370);
     assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 0 payloads and 1 keys\n");
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"accepted"}"#.to_owned()));
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
     assert!(daemon.inboxd(&["status"]).stdout.contains("0 payloads and 1 keys"));
 }
@@ -205,11 +189,8 @@ fn people_are_told_by_a_program_when_a_review_opens_and_without_the_body() {
     assert!(std::fs::read_to_string(&told).unwrap().contains("this is a test"));
     daemon.stripe(&invoice_event("evt_1", "voided", "in_1", 4200));
     daemon.stripe(&invoice_event("evt_2", "paid", "in_1", 4200));
-    let end = Instant::now() + DEADLINE;
-    while !std::fs::read_to_string(&told).unwrap().contains("1 reviews wait") {
-        assert!(Instant::now() < end, "{}", daemon.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let is_told = || std::fs::read_to_string(&told).unwrap().contains("1 reviews wait");
+    daemon.wait_for("somebody is told", is_told);
     assert!(!std::fs::read_to_string(&told).unwrap().contains("in_1"));
 }
 
@@ -219,11 +200,15 @@ fn status_tells_the_last_hour_by_type_and_the_silence_around_a_restart() {
     let paid = invoice_event("evt_1", "paid", "in_1", 4200);
     daemon.stripe(&paid);
     daemon.stripe(&paid);
-    wait_for_none(&daemon, UNPROCESSED);
+    daemon.wait_for_count(UNPROCESSED, 0);
     let daemon = Daemon::in_dir(daemon.kill());
     let read = |daemon: &Daemon| -> serde_json::Value {
         serde_json::from_str(&daemon.inboxd(&["status", "--json"]).stdout).unwrap()
     };
+    // the start is noted by another thread than the one that says `ready`
+    daemon.wait_for("the start is noted", || {
+        read(&daemon)["gaps"].as_array().is_some_and(|gaps| !gaps.is_empty())
+    });
     let status = read(&daemon);
     assert_eq!(
         status["last_hour"][0],
@@ -247,10 +232,7 @@ fn status_tells_how_deliveries_were_answered_since_the_start() {
         let ran = daemon.inboxd(&["status", "--json"]);
         serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["answers_since_start"].clone()
     };
-    let end = Instant::now() + DEADLINE;
-    while told() != serde_json::json!({"2xx": 2, "4xx": 1, "5xx": 0}) {
-        assert!(Instant::now() < end, "{}", told());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let counts = serde_json::json!({"2xx": 2, "4xx": 1, "5xx": 0});
+    daemon.wait_for(&format!("status tells {counts}"), || told() == counts);
     assert!(daemon.inboxd(&["status"]).stdout.contains("2 accepted (2xx), 1 refused (4xx)"));
 }

@@ -10,12 +10,14 @@ use std::process::{Command, Stdio};
 
 use support::{Daemon, Ran, inboxd, invoice_event};
 
-/// A daemon on a fixed port, so that `send` finds it through the configuration.
+/// The usual configuration with a fixed address, where `send` finds the daemon.
+fn with_address() -> String {
+    let webhooks = format!("webhooks = \"{}\"", support::own_address());
+    support::CONFIG.replace("webhooks = \"127.0.0.1:0\"", &webhooks)
+}
+
 fn reachable() -> Daemon {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config =
-        support::CONFIG.replace("webhooks = \"127.0.0.1:0\"", &format!("webhooks = \"127.0.0.1:{port}\""));
-    Daemon::with_config(&config)
+    Daemon::with_config(&with_address())
 }
 
 #[test]
@@ -235,14 +237,10 @@ fn a_shifted_time_beyond_the_tolerance_is_explained_and_one_that_nobody_signs_to
 
 #[test]
 fn a_sample_is_of_the_mode_and_account_that_the_endpoint_takes() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = support::CONFIG
-        .replace("webhooks = \"127.0.0.1:0\"", &format!("webhooks = \"127.0.0.1:{port}\""))
-        .replace(
-            "handlers = [\"billing\"]",
-            "handlers = [\"billing\"]\nlivemode = true\naccount = \"acct_1\"",
-        )
-        + "account = \"octo-org\"\n";
+    let config = with_address().replace(
+        "handlers = [\"billing\"]",
+        "handlers = [\"billing\"]\nlivemode = true\naccount = \"acct_1\"",
+    ) + "account = \"octo-org\"\n";
     let daemon = Daemon::with_config(&config);
     for (provider, event_type) in [("stripe", "invoice.paid"), ("github", "issues.opened")] {
         let sent = daemon.inboxd(&["send", provider, event_type]);

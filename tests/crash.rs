@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::truth::{self, ClientLog, Senders};
-use support::{CONFIG, Daemon};
+use support::{CONFIG, Daemon, HANG_TIME};
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
@@ -207,7 +207,7 @@ fn one_file(random: &mut Random, figures: &mut Figures, kills: u64, life_max_ms:
         if random.below(10) == 0 {
             let stopping = Instant::now();
             assert_eq!(daemon.stop(), Some(0));
-            assert!(stopping.elapsed() < Duration::from_secs(30), "a stop took {:?}", stopping.elapsed());
+            assert!(stopping.elapsed() < HANG_TIME, "a stop took {:?}", stopping.elapsed());
             figures.stops += 1;
         } else {
             daemon.kill();

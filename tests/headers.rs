@@ -8,8 +8,6 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -92,13 +90,9 @@ fn the_log_of_a_refusal_names_the_headers_of_the_client_only() {
 
 /// The line of the log, which comes a moment after the answer.
 fn refusal(daemon: &Daemon) -> String {
-    for _ in 0..1000 {
-        if let Some(line) = daemon.log().lines().find(|line| line.contains("reason=signature_missing")) {
-            return line.to_owned();
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("no refusal in the log: {}", daemon.log());
+    let refusal = "reason=signature_missing";
+    daemon.wait_for_log(refusal);
+    daemon.log().lines().find(|line| line.contains(refusal)).unwrap().to_owned()
 }
 
 fn github(daemon: &Daemon, id: &[u8]) -> (u16, String) {

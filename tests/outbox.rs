@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,14 +14,17 @@ use std::time::{Duration, Instant};
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, message_id};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::http;
 use inboxd::outbox::queue::{self, Claim, ClaimTerms};
+use inboxd::proxy::Proxy;
 use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verified, VerifiedEvent, Verifier};
+use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier};
+use inboxd::worker::Wake;
 use inboxd::writer::{self, Writer, WriterHandle};
-use inboxd::{db, outbox};
+use inboxd::{db, front, outbox};
 use rusqlite::Transaction;
-use support::Daemon;
 use support::app::{Absent, App, Gate, Seen, respond};
+use support::{Daemon, count, only_event, text};
 use tempfile::TempDir;
 
 const NOW_MS: i64 = 1_764_000_000_000;
@@ -53,13 +57,6 @@ struct Process {
     endpoints: Vec<Arc<Endpoint>>,
     thread: Option<JoinHandle<rusqlite::Result<()>>>,
     now_ms: AtomicI64,
-}
-
-fn verified(verifier: &Verifier, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> VerifiedEvent {
-    match verifier.verify(delivery, now_ms).unwrap() {
-        Verified::Events(mut events) => events.pop().unwrap(),
-        Verified::Handshake(reply) => panic!("{reply:?}"),
-    }
 }
 
 impl Process {
@@ -152,7 +149,7 @@ impl Process {
         let headers = Headers::from_iter(lines.iter().map(|line| line.split_once(": ").unwrap()));
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.to_vec() };
         let endpoint = Arc::clone(&self.endpoints[endpoint]);
-        let event = verified(&endpoint.config.verifier, delivery, now_ms);
+        let event = only_event(endpoint.config.verifier.verify(delivery, now_ms).unwrap());
         let disposition = receive::disposition(&endpoint, &event);
         self.writer()
             .run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms))
@@ -204,15 +201,6 @@ impl Drop for Process {
 fn step(dispatcher: &Dispatcher, now_ms: i64) -> Step {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     dispatcher.step(&format!("lease-{}", NUMBER.fetch_add(1, Ordering::Relaxed)), now_ms, u64::MAX)
-}
-
-fn count(dir: &TempDir, sql: &str) -> i64 {
-    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
-}
-
-fn text(dir: &TempDir, sql: &str) -> String {
-    let conn = support::open(&dir.path().join("inboxd.db"));
-    conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0)).unwrap().unwrap_or_default()
 }
 
 const ROW: &str = "SELECT state || ' ' || attempts FROM outbox";
@@ -298,6 +286,38 @@ fn a_quarantined_event_keeps_its_forwards_and_has_a_review() {
     process.step();
     assert_eq!(app.seen().len(), 1);
     assert_eq!(text(&dir, "SELECT kind FROM reviews"), "quarantined");
+}
+
+/// Where the workers and the dispatchers hear of it; the daemon's threads wait there.
+#[test]
+fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = Absent::new();
+    let process = Process::with(&dir, &absent.url, "sign = \"none\"", "mode = \"async\"");
+    let (workers, dispatchers) = (Arc::new(Wake::default()), Arc::new(Wake::default()));
+    let wakes = (Arc::clone(&workers), Arc::clone(&dispatchers));
+    let proxy = Arc::new(Proxy::new(process.writer().clone(), &[]));
+    let http = http::App::new(&process.endpoints, None, process.writer().clone(), wakes, proxy);
+    let socket = dir.path().join("http.sock");
+    let server = tiny_http::Server::http_unix(&socket).unwrap();
+    let deliver = |body: &str| {
+        let signature = support::stripe_signature(body, support::now_s(), support::STRIPE_SECRET);
+        let (header, listener, length) = (front::LISTENER_HEADER, front::WEBHOOKS, body.len());
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        write!(stream, "POST /webhooks/stripe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}: {listener}\r\n{signature}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (answer.split("\r\n\r\n").nth(1).unwrap().to_owned(), workers.count(), dispatchers.count())
+    };
+    let outcome = |word: &str| format!(r#"{{"outcome":"{word}"}}"#);
+    thread::scope(|scope| {
+        scope.spawn(|| http.serve(&server));
+        let forwarded = Process::event("evt_1", "thing.happened", "x");
+        assert_eq!(deliver(&forwarded), (outcome("processed"), 0, 1));
+        assert_eq!(deliver(&forwarded), (outcome("duplicate"), 0, 1));
+        assert_eq!(deliver(&Process::event("evt_2", "thing.doubtful", "x")), (outcome("accepted"), 1, 2));
+        server.unblock();
+    });
 }
 
 // ---- attempts and their results
@@ -633,10 +653,7 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     let endpoint = Arc::clone(&process.endpoints[0]);
     for n in 0..ROWS {
         let body = Process::event(&format!("evt_{n}"), "thing.happened", &format!("x{n}"));
-        let line = support::stripe_signature(&body, NOW_MS / 1000, support::STRIPE_SECRET);
-        let headers = Headers::from_iter([line.split_once(": ").unwrap()]);
-        let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-        let event = verified(&endpoint.config.verifier, delivery, NOW_MS);
+        let event = support::stripe_event(&endpoint.config.verifier, &body, NOW_MS);
         let (endpoint, disposition) = (Arc::clone(&endpoint), receive::disposition(&endpoint, &event));
         process.writer().submit(move |tx| receive::store(tx, &endpoint, &event, &disposition, NOW_MS), drop);
     }
@@ -832,7 +849,7 @@ fn days_later_stripes_signature_is_fresh_and_holds() {
     let verifier = &process.endpoints[0].config.verifier;
     let headers = headers(seen);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
-    let event = verified(verifier, delivery.clone(), process.now_ms());
+    let event = only_event(verifier.verify(delivery.clone(), process.now_ms()).unwrap());
     assert_eq!(event.event_id(), "evt_1");
     assert!(verifier.verify(delivery, NOW_MS).is_err(), "the time is the time of sending");
 }
@@ -850,10 +867,8 @@ fn githubs_headers_are_kept_and_its_signature_holds() {
     assert_eq!(seen.header("x-github-hook-id"), Some("77"));
     let headers = headers(seen);
     let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
-    assert_eq!(
-        verified(&process.endpoints[1].config.verifier, delivery, NOW_MS).event_type(),
-        Some("issues.opened")
-    );
+    let event = only_event(process.endpoints[1].config.verifier.verify(delivery, NOW_MS).unwrap());
+    assert_eq!(event.event_type(), Some("issues.opened"));
     let names = seen.headers.iter().map(|(name, _)| name).filter(|name| *name == "x-github-event").count();
     assert_eq!(names, 1, "each header once");
 }

@@ -282,7 +282,8 @@ fn what_is_read_before_a_signature_holds_takes_time_in_proportion() {
         for body in &bodies {
             let start = Instant::now();
             assert!(case.verify(&verifier, &headers, body).is_err() || !verifier.scheme().body_signed());
-            assert!(start.elapsed() < Duration::from_secs(5), "{}: {:?}", preset.name, start.elapsed());
+            // with the square of the length it would be hours
+            assert!(start.elapsed() < support::HANG_TIME, "{}: {:?}", preset.name, start.elapsed());
         }
     }
 }

@@ -406,24 +406,15 @@ fn a_replay_may_be_refused_or_allowed() {
 fn the_worker_does_not_touch_a_replay_until_a_person_puts_it_to_work() {
     let daemon = all_providers(&REPLAYED.replace("handlers", "mode = \"async\"\nhandlers"));
     let ok = |word: &str| (200, format!(r#"{{"outcome":"{word}"}}"#));
-    let wait_for = |sql: &str| {
-        for _ in 0..500 {
-            if daemon.count(sql) == 1 {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("{sql}: {}", daemon.log());
-    };
     assert_eq!(payment(&daemon, "a"), ok("accepted"));
-    wait_for("SELECT count(*) FROM webhook_inbox WHERE event_id = 'a' AND state = 'done'");
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE event_id = 'a' AND state = 'done'", 1);
     assert_eq!(payment(&daemon, "b"), ok("quarantined"));
     assert_eq!(payment(&daemon, "b"), ok("duplicate"));
     assert_eq!(daemon.count("SELECT attempts FROM webhook_inbox WHERE event_id = 'b'"), 0);
     assert_eq!(daemon.count(REVIEWS), 1);
     let ran = daemon.inboxd(&["retry", "b", "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    wait_for("SELECT count(*) FROM webhook_inbox WHERE event_id = 'b' AND state = 'done'");
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE event_id = 'b' AND state = 'done'", 1);
     assert_eq!(daemon.count(REVIEWS), 0);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
 }
@@ -467,12 +458,7 @@ fn a_form_means_the_same_to_the_worker_as_it_came() {
     let mut headers = slack(body);
     headers.push("Content-Type: application/x-www-form-urlencoded".to_owned());
     assert_eq!(post(&daemon, "later", &lines(&headers), body).2, r#"{"outcome":"accepted"}"#);
-    for _ in 0..500 {
-        if daemon.count("SELECT count(*) FROM seen") == 1 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    daemon.wait_for_count("SELECT count(*) FROM seen", 1);
     assert_eq!(daemon.text("SELECT team FROM seen"), "T1", "{}", daemon.log());
     assert_eq!(daemon.text("SELECT payload FROM webhook_inbox"), body);
 }

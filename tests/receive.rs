@@ -16,6 +16,7 @@ use inboxd::receive::{self, Disposition, Endpoint, Outcome};
 use inboxd::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
 use inboxd::writer::{Settings, WriteError, Writer};
 use rusqlite::Transaction;
+use support::count;
 use tempfile::TempDir;
 
 /// Writes a row and fails, the first `failures` times.
@@ -52,14 +53,7 @@ fn configured(dir: &std::path::Path) -> Configured {
 
 fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
     let body = format!(r#"{{"id":"{id}","type":"thing.happened","data":{{"object":{{"id":"x"}}}}}}"#);
-    let signature = support::stripe_signature(&body, 1_000_000, support::STRIPE_SECRET);
-    let (name, value) = signature.split_once(": ").unwrap();
-    let headers = Headers::from_iter([(name, value)]);
-    let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-    match endpoint.config.verifier.verify(delivery, 1_000_000_000).unwrap() {
-        Verified::Events(mut events) => events.pop().unwrap(),
-        Verified::Handshake(reply) => panic!("{reply:?}"),
-    }
+    support::stripe_event(&endpoint.config.verifier, &body, 1_000_000_000)
 }
 
 /// Queues copies of one event so that they share a batch, and returns their outcomes in order.
@@ -156,10 +150,6 @@ fn line_events(endpoint: &Endpoint, elements: &[&str]) -> Vec<VerifiedEvent> {
         Verified::Events(events) => events,
         Verified::Handshake(reply) => panic!("{reply:?}"),
     }
-}
-
-fn count(dir: &TempDir, sql: &str) -> i64 {
-    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 #[test]

@@ -6,13 +6,12 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::daemon::Daemon;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
 use rusqlite::Transaction;
-use support::{Client, event, folder, now_s, stripe_signature};
+use support::{Client, event, folder, now_s, stripe_signature, wait_for_some};
 
 const CONFIG: &str = r#"
 data_dir = "data"
@@ -59,17 +58,6 @@ impl Drop for Process {
     }
 }
 
-fn wait_until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn the_example_books_a_credit_once_in_the_events_transaction() {
     let dir = folder(CONFIG, &[]);
@@ -77,7 +65,7 @@ fn the_example_books_a_credit_once_in_the_events_transaction() {
     let child = Command::new(example()).arg(&file).stdin(Stdio::null()).spawn().unwrap();
     let mut process = Process(child);
     let ready = file.with_extension("ready");
-    let address = wait_until("the example gets ready", || {
+    let address = wait_for_some("the example gets ready", || {
         std::fs::read_to_string(&ready).ok().filter(|address| !address.is_empty())
     });
     let mut client = Client::connect(&address);

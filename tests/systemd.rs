@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::truth::{self, ClientLog, Senders};
 use support::{CONFIG, Client, Daemon};
@@ -69,11 +69,7 @@ impl Manager {
     }
 
     fn wait_for(&self, message: &str, count: usize) {
-        let since = Instant::now();
-        while self.heard(message) < count {
-            assert!(since.elapsed() < Duration::from_secs(20), "{message}: {:?}", self.heard);
-            thread::sleep(Duration::from_millis(5));
-        }
+        support::wait_for(&format!("{message} is heard"), || self.heard(message) >= count);
     }
 }
 
@@ -162,7 +158,7 @@ fn the_unit_is_hardened_and_well_formed() {
         .arg(&unit)
         .output()
     else {
-        println!("skipped: systemd-analyze is not installed");
+        support::skipped("systemd-analyze is not installed");
         return;
     };
     let report = String::from_utf8_lossy(&security.stdout);

@@ -15,11 +15,10 @@ use inboxd::config::{Config, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::verify::{Delivery, Headers, Verified};
 use inboxd::worker::{Settings, Step, Worker};
 use inboxd::writer::{self, Writer, WriterHandle};
 use rusqlite::Transaction;
-use tempfile::TempDir;
+use support::{count, text};
 
 const NOW_MS: i64 = 1_000_000_000;
 
@@ -88,9 +87,7 @@ impl Process {
         let (writer, handle) = Writer::new(conn, limits).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
         // two writers that start on one file at once make each other wait
-        while handle.health().is_recovering() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        support::wait_for("the store is ready", || !handle.health().is_recovering());
         let config =
             support::CONFIG.replace("handlers = [\"billing\"]", "handlers = [\"billing\"]\nmode = \"async\"");
         std::fs::write(dir.join("inboxd.toml"), config).unwrap();
@@ -110,15 +107,7 @@ impl Process {
     /// A verified delivery, as the HTTP side hands it to the writer.
     fn deliver(&self, id: &str, event_type: &str, now_ms: i64) -> Outcome {
         let body = format!(r#"{{"id":"{id}","type":"{event_type}","data":{{"object":{{"id":"x"}}}}}}"#);
-        let signature = support::stripe_signature(&body, now_ms / 1000, support::STRIPE_SECRET);
-        let (name, value) = signature.split_once(": ").unwrap();
-        let headers = Headers::from_iter([(name, value)]);
-        let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.into_bytes() };
-        let Verified::Events(mut events) = self.endpoint.config.verifier.verify(delivery, now_ms).unwrap()
-        else {
-            panic!("a handshake");
-        };
-        let event = events.remove(0);
+        let event = support::stripe_event(&self.endpoint.config.verifier, &body, now_ms);
         let endpoint = Arc::clone(&self.endpoint);
         let disposition = receive::disposition(&endpoint, &event);
         self.writer
@@ -150,14 +139,6 @@ impl Drop for Process {
 fn lease() -> String {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     format!("lease-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
-}
-
-fn count(dir: &TempDir, sql: &str) -> i64 {
-    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
-}
-
-fn text(dir: &TempDir, sql: &str) -> String {
-    support::open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 fn settings(attempts_max: u32) -> Settings {
@@ -202,7 +183,13 @@ fn fifty_events_and_four_workers_on_two_processes_make_fifty_effects() {
     thread::scope(|scope| {
         for process in &processes {
             for _ in 0..2 {
-                scope.spawn(|| process.work_until_idle(NOW_MS));
+                scope.spawn(|| {
+                    // a worker that finds the store busy is idle as well
+                    support::wait_for("all are worked on", || {
+                        process.work_until_idle(NOW_MS);
+                        count(&dir, "SELECT count(*) FROM webhook_inbox WHERE state = 'done'") == 50
+                    });
+                });
             }
         }
     });

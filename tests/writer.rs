@@ -277,7 +277,8 @@ impl Random {
 
 #[test]
 fn in_3000_random_batches_nothing_acknowledged_is_missing_and_nothing_refused_is_present() {
-    let store = Store::new(Duration::from_millis(20));
+    // far more than an innocent job needs, even where it has to wait for its turn
+    let store = Store::new(Duration::from_millis(250));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut acknowledged, mut refused) = (BTreeSet::new(), BTreeSet::new());
     let (mut k, mut full, mut lost) = (0, 0, 0);
@@ -303,8 +304,8 @@ fn in_3000_random_batches_nothing_acknowledged_is_missing_and_nothing_refused_is
                 40..80 => (shrugs_off_a_rollback(k), false),
                 80..120 => (begins_anew(k), false),
                 120..160 => (breaks_a_deferred_key(k), false),
-                160..163 => (endless(k), false),
-                163..180 => (panics(k), false),
+                160..161 => (endless(k), false),
+                161..180 => (panics(k), false),
                 _ => (insert(k, random.below_usize(9_000)), true),
             };
             jobs.push(work);

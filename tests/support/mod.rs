@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
+use inboxd::verify::{Delivery, Headers, Verified, VerifiedEvent, Verifier};
 use rusqlite::Connection;
 use sha2::Sha256;
 use tempfile::TempDir;
@@ -235,6 +236,20 @@ impl Drop for Daemon {
     }
 }
 
+/// Says that a test is not made here, and why. The harness keeps what a test prints that passes; this is seen.
+pub fn skipped(why: &str) {
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    drop(std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()));
+}
+
+/// An address that stays free until it is used: a loopback address of this process, on which nobody else listens
+/// and from which nobody connects.
+pub fn own_address() -> String {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let ip = std::net::Ipv4Addr::new(127, 64 + high, middle, low);
+    std::net::TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string()
+}
+
 /// What only bounds a hang: nothing is too slow before this.
 pub const HANG_TIME: Duration = Duration::from_secs(120);
 
@@ -321,6 +336,17 @@ pub fn write_secret(dir: &Path, name: &str, secret: &str) {
     file.write_all(secret.as_bytes()).unwrap();
 }
 
+/// One number out of the database in this folder.
+pub fn count(dir: &TempDir, sql: &str) -> i64 {
+    open(&dir.path().join("inboxd.db")).query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// One text out of the database in this folder; `""` for NULL.
+pub fn text(dir: &TempDir, sql: &str) -> String {
+    let conn = open(&dir.path().join("inboxd.db"));
+    conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0)).unwrap().unwrap_or_default()
+}
+
 pub fn open(path: &Path) -> Connection {
     let conn = Connection::open(path).unwrap();
     conn.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -341,7 +367,7 @@ impl Client {
     pub fn try_connect(address: &str) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(HANG_TIME))?;
         Ok(Self { stream: BufReader::new(stream), is_closing: false })
     }
 
@@ -447,6 +473,22 @@ pub fn stripe_signature(body: impl AsRef<[u8]>, t: i64, secret: &str) -> String 
 /// The `X-Hub-Signature-256` line for a body.
 pub fn github_signature(body: impl AsRef<[u8]>) -> String {
     format!("X-Hub-Signature-256: sha256={}", hmac_hex(GITHUB_SECRET.as_bytes(), &[body.as_ref()]))
+}
+
+/// The one event of a delivery.
+pub fn only_event(verified: Verified) -> VerifiedEvent {
+    match verified {
+        Verified::Events(mut events) if events.len() == 1 => events.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A delivery as the HTTP side hands it on: signed as Stripe signs, and verified, at this time.
+pub fn stripe_event(verifier: &Verifier, body: &str, now_ms: i64) -> VerifiedEvent {
+    let line = stripe_signature(body, now_ms / 1000, STRIPE_SECRET);
+    let headers = Headers::from_iter([line.split_once(": ").unwrap()]);
+    let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.as_bytes().to_vec() };
+    only_event(verifier.verify(delivery, now_ms).unwrap())
 }
 
 /// A Stripe event about any object, which is given as JSON.

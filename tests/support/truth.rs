@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 
-use super::{Client, STRIPE_SECRET, now_s, open, stripe_signature};
+use super::{Client, HANG_TIME, STRIPE_SECRET, now_s, open, stripe_signature, wait_for};
 
 /// The senders' own log: what leaves is written down before it leaves, what is answered after it came.
 pub struct ClientLog {
@@ -180,11 +180,8 @@ impl Senders {
 
     /// Waits for so many more acknowledgements.
     pub fn acknowledge_more(&self, count: usize) {
-        let (before, since) = (self.acknowledged(), Instant::now());
-        while self.acknowledged() < before + count {
-            assert!(since.elapsed() < Duration::from_secs(60), "no {count} acknowledgements in a minute");
-            thread::sleep(Duration::from_millis(1));
-        }
+        let before = self.acknowledged();
+        wait_for(&format!("{count} more are acknowledged"), || self.acknowledged() >= before + count);
     }
 
     /// Acknowledgements so far.
@@ -250,7 +247,7 @@ impl Shared {
                 waits_since = Instant::now();
             } else {
                 self.unacknowledged.lock().unwrap().push(event);
-                assert!(waits_since.elapsed() < Duration::from_secs(60), "no acknowledgement for a minute");
+                assert!(waits_since.elapsed() < 2 * HANG_TIME, "no acknowledgement for minutes");
                 thread::sleep(Duration::from_millis(2));
             }
             self.in_flight.fetch_sub(1, Ordering::SeqCst);
