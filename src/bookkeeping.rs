@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-/// When the daemon became ready.
+/// When the daemon started.
 pub const LAST_START: &str = "last_start";
 
 /// When the latest purge ended, and what it did.

@@ -3,8 +3,8 @@
 //! Each is a loop around a step function and a wait that a stop ends at once.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -87,7 +87,8 @@ pub(super) struct Settings {
 }
 
 impl Background {
-    /// Starts every thread; the first takes over what the process before left.
+    /// Starts every thread. What the process before left is taken over before any of them works: whatever is
+    /// held later is held by one of them.
     pub(super) fn start(
         (worker, dispatchers): (Worker, Vec<Dispatcher>),
         (wake, outbox_wake): (&Arc<Wake>, &Arc<Wake>),
@@ -96,21 +97,21 @@ impl Background {
     ) -> Result<Self, StartError> {
         let wakes = [Arc::clone(wake), Arc::clone(outbox_wake)];
         let mut background = Self { stop: Arc::default(), wakes, threads: Vec::new() };
-        let worker = Arc::new(worker);
+        // nothing has been accepted yet: what is received later was received after the start
+        let now_ms = clock::now_ms();
+        let (worker, taken_over) = (Arc::new(worker), Arc::new(Once::new()));
         for number in 0..settings.worker_threads {
             let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
-            let outbox_wake = Arc::clone(outbox_wake);
+            let (outbox_wake, taken_over) = (Arc::clone(outbox_wake), Arc::clone(&taken_over));
             let work = move || {
-                if number == 0 {
-                    let take_over = || worker.take_over(clock::now_ms());
-                    until_ready("events were being worked on", take_over, &stop);
-                }
+                let take_over = || worker.take_over(now_ms);
+                taken_over.call_once(|| until_ready("events were being worked on", take_over, &stop));
                 work(&worker, &wake, &outbox_wake, &stop);
             };
             background.threads.push(spawn(&format!("worker-{number}"), work)?);
         }
         for dispatcher in dispatchers {
-            background.dispatch(dispatcher, outbox_wake)?;
+            background.dispatch(dispatcher, outbox_wake, now_ms)?;
         }
         let (purging, stop, database) =
             (writer.clone(), Arc::clone(&background.stop), settings.database.clone());
@@ -136,17 +137,15 @@ impl Background {
     }
 
     /// The threads of one destination.
-    fn dispatch(&mut self, dispatcher: Dispatcher, wake: &Arc<Wake>) -> Result<(), StartError> {
-        let dispatcher = Arc::new(dispatcher);
+    fn dispatch(&mut self, dispatcher: Dispatcher, wake: &Arc<Wake>, now_ms: i64) -> Result<(), StartError> {
+        let (dispatcher, taken_over) = (Arc::new(dispatcher), Arc::new(Once::new()));
         let config = dispatcher.config();
         for number in 0..config.threads {
             let (dispatcher, wake) = (Arc::clone(&dispatcher), Arc::clone(wake));
-            let stop = Arc::clone(&self.stop);
+            let (stop, taken_over) = (Arc::clone(&self.stop), Arc::clone(&taken_over));
             let work = move || {
-                if number == 0 {
-                    let take_over = || dispatcher.take_over(clock::now_ms());
-                    until_ready("outbox rows were being sent", take_over, &stop);
-                }
+                let take_over = || dispatcher.take_over(now_ms);
+                taken_over.call_once(|| until_ready("outbox rows were being sent", take_over, &stop));
                 dispatch(&dispatcher, &wake, &stop);
             };
             self.threads.push(spawn(&format!("{}-{number}", config.name), work)?);
@@ -182,27 +181,38 @@ fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, st
 }
 
 fn work(worker: &Worker, wake: &Wake, outbox_wake: &Wake, stop: &Stop) {
-    while !stop.is_set() {
-        // counted before looking: what is committed after the look rings once more
-        let seen = wake.count();
+    step_on(wake, stop, || {
         let (lease_id, now_ms, random) = terms();
         match worker.step(&lease_id, now_ms, random) {
-            // handlers may have queued something to send
-            Step::Worked => outbox_wake.ring(),
-            Step::Idle(time) if !stop.is_set() => wake.wait(seen, time),
-            Step::Idle(_) => {}
+            Step::Worked => {
+                // handlers may have queued something to send
+                outbox_wake.ring();
+                None
+            }
+            Step::Idle(time) => Some(time),
         }
-    }
+    });
 }
 
 fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
-    while !stop.is_set() {
-        let seen = wake.count();
+    step_on(wake, stop, || {
         let step = dispatcher.steps(|| {
             let (lease_id, now_ms, random) = terms();
             (!stop.is_set()).then_some(Tick { lease_id, now_ms, random })
         });
-        if let dispatcher::Step::Idle(time) = step
+        match step {
+            dispatcher::Step::Worked => None,
+            dispatcher::Step::Idle(time) => Some(time),
+        }
+    });
+}
+
+/// Steps until a stop comes; after a step that says how long, it waits so long or until `wake` rings.
+fn step_on(wake: &Wake, stop: &Stop, mut step: impl FnMut() -> Option<Duration>) {
+    while !stop.is_set() {
+        // counted before looking: what is committed after the look rings once more
+        let seen = wake.count();
+        if let Some(time) = step()
             && !stop.is_set()
         {
             wake.wait(seen, time);
@@ -276,4 +286,41 @@ fn with_reader<T>(
     work: impl FnOnce(&Connection) -> Result<T, String>,
 ) -> Result<T, String> {
     work(&db::open_reader(database, READ_TIME_MAX).map_err(|error| error.to_string())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// For what comes at once; it bounds a hang.
+    const HANG_TIME: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn a_ring_ends_a_wait_of_any_length_and_one_during_the_look_is_not_missed() {
+        let (wake, stop) = (Arc::new(Wake::default()), Arc::new(Stop::default()));
+        let (looked, looks) = mpsc::channel();
+        let (waking, stopping) = (Arc::clone(&wake), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            let mut is_first = true;
+            step_on(&waking, &stopping, || {
+                if std::mem::take(&mut is_first) {
+                    waking.ring();
+                }
+                looked.send(()).unwrap();
+                Some(100 * HANG_TIME)
+            });
+        });
+        let looks_again = || looks.recv_timeout(HANG_TIME).expect("another look");
+        looks_again();
+        looks_again();
+        wake.ring();
+        looks_again();
+        stop.is_set.store(true, Ordering::Release);
+        wake.ring();
+        assert!(looks.recv_timeout(HANG_TIME).is_err(), "a stop is no reason to look");
+        thread.join().unwrap();
+    }
 }
