@@ -309,15 +309,17 @@ fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
         stream.read_to_string(&mut answer).unwrap();
         (answer.split("\r\n\r\n").nth(1).unwrap().to_owned(), workers.count(), dispatchers.count())
     };
-    let outcome = |word: &str| format!(r#"{{"outcome":"{word}"}}"#);
-    thread::scope(|scope| {
+    let (forwarded, handled) =
+        (Process::event("evt_1", "thing.happened", "x"), Process::event("evt_2", "thing.doubtful", "x"));
+    let told = thread::scope(|scope| {
         scope.spawn(|| http.serve(&server));
-        let forwarded = Process::event("evt_1", "thing.happened", "x");
-        assert_eq!(deliver(&forwarded), (outcome("processed"), 0, 1));
-        assert_eq!(deliver(&forwarded), (outcome("duplicate"), 0, 1));
-        assert_eq!(deliver(&Process::event("evt_2", "thing.doubtful", "x")), (outcome("accepted"), 1, 2));
+        let told = [&forwarded, &forwarded, &handled].map(|body| deliver(body));
         server.unblock();
+        told
     });
+    let expected = [("processed", 0, 1), ("duplicate", 0, 1), ("accepted", 1, 2)];
+    let expected = expected.map(|(word, wake, outbox)| (format!(r#"{{"outcome":"{word}"}}"#), wake, outbox));
+    assert_eq!(told, expected);
 }
 
 // ---- attempts and their results
