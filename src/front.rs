@@ -104,6 +104,8 @@ pub struct Bounds {
     /// Memory for all unfinished bodies together, in bytes. The first 32 KiB of a request are free,
     /// so that a small one is never refused for memory.
     pub bodies_bytes_max: usize,
+    /// For a body to wait for such memory that is about to come back.
+    pub bodies_wait: Duration,
 }
 
 impl Default for Bounds {
@@ -117,6 +119,7 @@ impl Default for Bounds {
             answer_time: Duration::from_secs(30),
             upstream_max: 64,
             bodies_bytes_max: 64 << 20,
+            bodies_wait: Duration::from_secs(1),
         }
     }
 }
@@ -178,7 +181,7 @@ impl Front {
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
             upstream: Upstream::new(settings.upstream_socket.clone(), caps.upstream, &settings.bounds),
-            budget: Budget::new(settings.bounds.bodies_bytes_max),
+            budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
             refusals: Throttle::default(),
             failures: Throttle::default(),

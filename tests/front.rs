@@ -1409,6 +1409,7 @@ impl Server {
 fn never_late(settings: &mut Settings) {
     settings.bounds.head_time = 10 * HANG_TIME;
     settings.bounds.body_time = 10 * HANG_TIME;
+    settings.bounds.bodies_wait = HANG_TIME;
 }
 
 /// Whether so many may be open; if not, the test is skipped.

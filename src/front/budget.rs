@@ -14,6 +14,8 @@ use super::table::{Connection, Holder};
 
 pub(super) struct Budget {
     bytes_max: usize,
+    /// How long a body waits for memory that is about to come back.
+    wait_max: Duration,
     bodies: Mutex<Bodies>,
     /// Memory was given back, or somebody was told to.
     changed: Condvar,
@@ -44,8 +46,8 @@ pub(super) enum Denied {
 }
 
 impl Budget {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bodies: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(bytes_max: usize, wait_max: Duration) -> Self {
+        Self { bytes_max, wait_max, bodies: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(super) fn held(&self) -> usize {
@@ -56,7 +58,7 @@ impl Budget {
     /// waits a moment for those that are about to come back.
     pub(super) fn take(&self, id: u64, connection: &Arc<Connection>, more: usize) -> Result<(), Denied> {
         let mut bodies = lock(&self.bodies);
-        let deadline = Instant::now() + WAIT_TIME;
+        let deadline = Instant::now() + self.wait_max;
         bodies.enter(id, connection, more);
         loop {
             if bodies.held.saturating_add(more) <= self.bytes_max {
@@ -173,9 +175,6 @@ impl Bodies {
 }
 
 const USED_UP: Refusal = Refusal::new(Reason::Unavailable, "unfinished bodies hold all the memory they may");
-
-/// How long a body waits for memory that is about to come back.
-const WAIT_TIME: Duration = Duration::from_secs(1);
 
 /// Who gives way for the connection cap is not announced here.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
