@@ -168,10 +168,14 @@ impl Process {
         let (start, from_ms) = (Instant::now(), self.now_ms());
         let now_ms = || from_ms + i64::try_from(start.elapsed().as_millis()).unwrap();
         let work = || {
-            support::wait_for(&format!("{rows} rows are delivered"), || {
-                while step(self.dispatcher(), now_ms()) == Step::Worked {}
-                count(dir, DELIVERED) == rows
-            });
+            let mut delivered = 0;
+            while delivered < rows {
+                support::wait_for("another row is delivered", || {
+                    while step(self.dispatcher(), now_ms()) == Step::Worked {}
+                    let before = std::mem::replace(&mut delivered, count(dir, DELIVERED));
+                    delivered > before
+                });
+            }
         };
         thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     }
