@@ -695,6 +695,8 @@ fn settle_pragmas(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "cell_size_check", true)?;
+    // a plan that may depend on the values bound to it is made anew at each use: that of every claim was
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use inboxd::db;
 use inboxd::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, StatementStatus, Transaction};
 use tempfile::TempDir;
 
 const TABLES: &str = "
@@ -346,4 +346,20 @@ fn whoever_waits_when_the_writer_ends_is_told_so() {
     drop(writer);
     assert!(matches!(answers.recv().unwrap(), Err(WriteError::Unavailable(_))));
     assert!(matches!(handle.run(|_| Ok(())), Err(WriteError::Unavailable(_))));
+}
+
+#[test]
+fn a_statement_is_prepared_once_whatever_is_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let mut due = conn
+        .prepare(
+            "SELECT id FROM outbox
+              WHERE state IN ('pending', 'sending') AND destination = ?1 AND available_at_ms <= ?2",
+        )
+        .unwrap();
+    for now_ms in 0..3 {
+        due.exists(("app", now_ms)).unwrap();
+    }
+    assert_eq!(due.get_status(StatementStatus::RePrepare), 0);
 }
