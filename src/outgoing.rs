@@ -1,18 +1,21 @@
 //! Outgoing HTTP: the one way out, for deliveries, proxied requests and alerts.
 //!
 //! A [`Client`] reaches one configured URL and no other. Every address is judged where the connection is
-//! made, in the resolver: what a name pointed to a moment before does not count. Redirects are never followed,
+//! made, in the connector: what a name pointed to a moment before does not count. Redirects are never followed,
 //! no proxy is taken from the environment, certificates are always verified, and an answer is read only so far.
 
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::unversioned::transport::{
+    ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
+};
 
 mod address;
 
@@ -107,8 +110,9 @@ impl Client {
             .timeout_recv_body(Some(BODY_TIME_MAX))
             .tls_config(tls(ca)?)
             .build();
-        let guard = Guard { reach: Reach::of_host(&host, networks), host, inner: resolver };
-        let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), guard);
+        let reach = Reach::of_host(&host, networks);
+        let door = Door { host, reach, resolver, connector: DefaultConnector::default() };
+        let agent = ureq::Agent::with_parts(config, door, Nowhere);
         Ok(Self { url: url.to_owned(), agent })
     }
 
@@ -172,31 +176,65 @@ fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
     Ok(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&certificates)).build())
 }
 
-/// The door: an address that may not be reached is no address.
+/// The door: an address that may not be reached is no address. It is looked up where a connection is made:
+/// a request over one that is open needs none.
 #[derive(Debug)]
-struct Guard<R> {
+struct Door<R> {
     host: String,
     reach: Reach,
-    inner: R,
+    resolver: R,
+    connector: DefaultConnector,
 }
 
-impl<R: Resolver> Resolver for Guard<R> {
-    fn resolve(
+impl<R: Resolver> Connector for Door<R> {
+    type Out = Box<dyn Transport>;
+
+    fn connect(
         &self,
-        uri: &Uri,
-        config: &ureq::config::Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        details: &ConnectionDetails<'_>,
+        chained: Option<()>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        let ConnectionDetails { uri, config, request_level, resolver, timeout, .. } = *details;
         if uri.host() != Some(self.host.as_str()) {
             return Err(blocked("another host than the configured one".to_owned()));
         }
-        let found = self.inner.resolve(uri, config, timeout)?;
-        for address in &found {
+        let start = Instant::now();
+        let addrs = self.resolver.resolve(uri, config, timeout)?;
+        for address in &addrs {
             if let Some(reason) = self.reach.refusal(address.ip()) {
                 return Err(blocked(format!("{} is {} ({reason})", self.host, address.ip())));
             }
         }
-        Ok(found)
+        // no time at all would be no limit
+        let left = timeout.after.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+        let details = ConnectionDetails {
+            uri,
+            addrs,
+            config,
+            request_level,
+            resolver,
+            now: (details.current_time)(),
+            timeout: NextTimeout { after: time::Duration::Exact(left), ..timeout },
+            current_time: Arc::clone(&details.current_time),
+            run_connector: Arc::clone(&details.run_connector),
+            register_shutdown: Arc::clone(&details.register_shutdown),
+        };
+        self.connector.connect(&details, chained)
+    }
+}
+
+/// ureq would look up the name for every request, each time in a thread of its own.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Resolver for Nowhere {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        Ok(self.empty())
     }
 }
 

@@ -4,8 +4,10 @@
 
 mod support;
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
 
 use inboxd::config::AlertVia;
@@ -196,6 +198,32 @@ fn a_resolver_that_answers_public_first_and_private_afterwards_gains_nothing() {
     assert!(!first.reason.contains("blocked"), "{first:?}");
     assert_blocked(&client, "the second look");
     assert!(app.seen().is_empty());
+}
+
+#[test]
+fn a_name_is_looked_up_once_for_each_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let app = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for connection in ["keep-alive", "close"] {
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\nx") {
+                stream.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: {connection}\r\nContent-Length: 0\r\n\r\n")
+                .unwrap();
+        }
+    });
+    let fake = Fake::answering(&[&["127.0.0.1"], &["10.0.0.1"]], port);
+    let networks = ["127.0.0.0/8".parse().unwrap()];
+    let client = Client::with_resolver("http://app.internal/", &networks, None, fake).unwrap();
+    assert_eq!(post(&client), Ok(200));
+    assert_eq!(post(&client), Ok(200), "the same connection");
+    app.join().unwrap();
+    assert_blocked(&client, "another connection");
 }
 
 #[test]
