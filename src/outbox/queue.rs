@@ -100,11 +100,8 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
             tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute([id])?;
         }
         let until_ms = terms.now_ms + terms.lease_ms;
-        let claimed = tx
-            .prepare_cached(CLAIM)?
-            .query_row((id, terms.lease_id, until_ms, terms.now_ms, was_sending), |row| {
-                claimed(row, terms)
-            })?;
+        tx.prepare_cached(CLAIM)?.execute((id, terms.lease_id, until_ms, terms.now_ms, was_sending))?;
+        let claimed = tx.prepare_cached(CLAIMED)?.query_row([id], |row| claimed(row, terms))?;
         tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, terms.now_ms))?;
         return Ok(Claim::Work(Box::new(claimed)));
     }
@@ -306,9 +303,14 @@ const CLAIM: &str = "
            first_sent_at_ms = CASE WHEN ?5 AND first_sent_at_ms IS NULL
                                    THEN coalesce((SELECT max(started_at_ms) FROM main.outbox_attempts WHERE outbox_id = ?1), ?4)
                                    ELSE first_sent_at_ms END
-     WHERE id = ?1
-    RETURNING id, lease_id, attempts, destination, topic, operation_key, endpoint, event_id, object_id, payload,
-              content_type, headers, failing_since_ms, first_sent_at_ms";
+     WHERE id = ?1";
+
+// A statement of its own: RETURNING makes a temporary table for every row.
+const CLAIMED: &str = "
+    SELECT id, lease_id, attempts, destination, topic, operation_key, endpoint, event_id, object_id, payload,
+           content_type, headers, failing_since_ms, first_sent_at_ms
+      FROM main.outbox
+     WHERE id = ?1";
 
 const OPEN_ATTEMPT: &str = "
     INSERT INTO main.outbox_attempts (outbox_id, number, started_at_ms) VALUES (?1, ?2, ?3)";
