@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
         self.slot.busy()?;
         let Head { mut forward, keep_alive, is_head, .. } = head;
         write!(forward, "{}{}\r\n\r\n", self.own_headers, body.len())?;
-        let exchanged = self.shared.upstream.exchange(&forward, &self.buffer.filled()[body]);
+        let exchanged = self.shared.upstream.exchange(&forward, &self.buffer.filled()[body], is_head);
         self.buffer.consume(request_end);
         let answer = match exchanged {
             Ok(answer) => answer,

@@ -2,12 +2,15 @@
 //!
 //! tiny_http is never shown anything but a complete request, and never waits for anyone but us.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
+
+use super::stream::Stream;
 use super::{Bounds, lock};
 
 pub(super) struct Upstream {
@@ -31,83 +34,117 @@ pub(super) enum Failure {
 
 impl Upstream {
     pub(super) fn new(socket: PathBuf, places_max: usize, bounds: &Bounds) -> Self {
-        let places = Arc::new(Places { free: Mutex::new(places_max), freed: Condvar::new() });
+        let free = Free { places: places_max, waiting: 0 };
+        let places = Arc::new(Places { free: Mutex::new(free), freed: Condvar::new() });
         Self { socket, places, queue_time: bounds.queue_time, answer_time: bounds.answer_time }
     }
 
-    /// Sends a complete request and reads until tiny_http closes.
-    pub(super) fn exchange(&self, head: &[u8], body: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// Sends a complete request and reads the answer to its end, or as far as tiny_http has written it.
+    pub(super) fn exchange(&self, head: &[u8], body: &[u8], is_head: bool) -> Result<Vec<u8>, Failure> {
         let place = Place::take(&self.places, self.queue_time).ok_or(Failure::Busy)?;
         let stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Dead(error),
             _ => Failure::Failed(error),
         })?;
-        match self.converse(&stream, head, body) {
-            Ok(answer) => Ok(answer),
-            Err(error) if timed_out(&error) => Err(Failure::Late(Unanswered { stream, _place: place })),
+        let stream = Stream::Unix(stream);
+        match self.converse(&stream, head, body, is_head) {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(Failure::Late(Unanswered { stream, _place: place })),
             Err(error) => Err(Failure::Failed(error)),
         }
     }
 
-    fn converse(&self, mut stream: &UnixStream, head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
-        stream.set_read_timeout(Some(self.answer_time))?;
-        stream.set_write_timeout(Some(self.answer_time))?;
+    /// `None` if tiny_http takes too long.
+    fn converse(
+        &self,
+        stream: &Stream,
+        head: &[u8],
+        body: &[u8],
+        is_head: bool,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + self.answer_time;
         // both at once, and neither is copied to be behind the other
-        let sent = match stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            sent => sent?,
-        };
-        stream.write_all(&head[sent.min(head.len())..])?;
-        stream.write_all(&body[sent.saturating_sub(head.len())..])?;
-        let mut answer = Vec::with_capacity(1024);
-        stream.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer)?;
-        Ok(answer)
+        let mut parts = &mut [IoSlice::new(head), IoSlice::new(body)][..];
+        loop {
+            let sent = stream.send_parts(parts)?;
+            IoSlice::advance_slices(&mut parts, sent);
+            if parts.is_empty() {
+                break;
+            }
+            if !stream.wait(PollFlags::OUT, deadline)? {
+                return Ok(None);
+            }
+        }
+        let (mut answer, mut room) = (Vec::new(), [0; 1024]);
+        while answer.len() as u64 <= ANSWER_BYTES_MAX && !is_whole(&answer, is_head) {
+            // in poll, and not in recv: that would wake whenever tiny_http has read some of the request
+            if !stream.wait(PollFlags::IN, deadline)? {
+                return Ok(None);
+            }
+            match stream.receive(&mut room)? {
+                Some(0) => break,
+                bytes => answer.extend_from_slice(&room[..bytes.unwrap_or(0)]),
+            }
+        }
+        Ok(Some(answer))
     }
 }
 
 /// A request that tiny_http has kept for longer than `answer_time`. It holds its place, so that
 /// requests which are stuck never become more than `upstream_max`.
 pub(super) struct Unanswered {
-    stream: UnixStream,
+    stream: Stream,
     _place: Place,
 }
 
 impl Unanswered {
     /// Returns when tiny_http has let go of it.
-    pub(super) fn wait(mut self) {
-        if self.stream.set_read_timeout(None).is_ok() {
-            io::copy(&mut self.stream, &mut io::sink()).ok(); // an error is an end too
+    pub(super) fn wait(self) {
+        let mut scrap = [0; 1024];
+        loop {
+            let waited = self.stream.wait(PollFlags::IN, Instant::now() + LOOK_EVERY);
+            if waited.is_err() || matches!(self.stream.receive(&mut scrap), Ok(Some(0)) | Err(_)) {
+                return;
+            }
         }
     }
 }
 
 /// The places inside tiny_http.
 struct Places {
-    free: Mutex<usize>,
+    free: Mutex<Free>,
     freed: Condvar,
+}
+
+struct Free {
+    places: usize,
+    waiting: usize,
 }
 
 struct Place(Arc<Places>);
 
 impl Place {
     fn take(places: &Arc<Places>, at_most: Duration) -> Option<Self> {
-        let free = lock(&places.free);
-        let waited = places.freed.wait_timeout_while(free, at_most, |free| *free == 0);
-        let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        *free = free.checked_sub(1)?;
+        let mut free = lock(&places.free);
+        if free.places == 0 {
+            free.waiting += 1;
+            let waited = places.freed.wait_timeout_while(free, at_most, |free| free.places == 0);
+            (free, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            free.waiting -= 1;
+        }
+        free.places = free.places.checked_sub(1)?;
         Some(Self(Arc::clone(places)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        *lock(&self.0.free) += 1;
-        self.0.freed.notify_one();
+        let mut free = lock(&self.0.free);
+        free.places += 1;
+        if free.waiting > 0 {
+            self.0.freed.notify_one();
+        }
     }
-}
-
-pub(super) fn timed_out(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// tiny_http's answer as the client is to see it: HTTP/1.1, an exact length, our own `Connection`, and
@@ -115,22 +152,20 @@ pub(super) fn timed_out(error: &io::Error) -> bool {
 /// tiny_http lets go of a request that nobody has answered: a panic, or the end of the process. The
 /// application's own answers say what failed.
 pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Vec<u8>> {
-    let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let (head, body) = (&answer[..head_end + 2], &answer[head_end + 4..]);
+    let (head, body) = split(answer)?;
     let mut lines = head.split_inclusive(|byte| *byte == b'\n');
     let status_line = lines.next()?.strip_prefix(b"HTTP/1.")?.get(1..)?;
-    let status = status_line.get(1..4).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
-    let (has_no_length, has_no_body) = (status == b"204", is_head || status == b"204" || status == b"304");
+    let status = status(head)?;
+    let (has_no_length, has_no_body) = (status == b"204", has_no_body(status, is_head));
 
     let mut out = Vec::with_capacity(answer.len() + 64);
     out.extend_from_slice(b"HTTP/1.1");
     out.extend_from_slice(status_line);
     let mut length = None;
     for line in lines {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        let (name, value) = field(line)?;
         if name.eq_ignore_ascii_case(b"content-length") {
-            length = Some(str::from_utf8(value).ok()?.trim().parse::<usize>().ok()?);
+            length = Some(number(value)?);
             if has_no_length {
                 continue;
             }
@@ -162,11 +197,50 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
     Some(out)
 }
 
+/// Whether nothing of it is to come. What states no length ends with its connection.
+fn is_whole(answer: &[u8], is_head: bool) -> bool {
+    let Some((head, body)) = split(answer) else { return false };
+    let length = || {
+        let mut fields = head.split(|byte| *byte == b'\n').filter_map(field);
+        fields
+            .find(|(name, _)| name.eq_ignore_ascii_case(b"content-length"))
+            .and_then(|(_, value)| number(value))
+    };
+    status(head).is_some_and(|status| has_no_body(status, is_head))
+        || length().is_some_and(|length| body.len() >= length)
+}
+
+/// The head with the end of its last line, and what has come of the body.
+fn split(answer: &[u8]) -> Option<(&[u8], &[u8])> {
+    let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    Some((&answer[..head_end + 2], &answer[head_end + 4..]))
+}
+
+fn status(head: &[u8]) -> Option<&[u8]> {
+    head.get(9..12).filter(|digits| digits.iter().all(u8::is_ascii_digit))
+}
+
+fn has_no_body(status: &[u8], is_head: bool) -> bool {
+    is_head || status == b"204" || status == b"304"
+}
+
+fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    Some((&line[..colon], &line[colon + 1..]))
+}
+
+fn number(value: &[u8]) -> Option<usize> {
+    str::from_utf8(value).ok()?.trim().parse().ok()
+}
+
 /// Headers of an answer that are not passed on.
 const DROPPED: [&str; 3] = ["connection", "keep-alive", "server"];
 
 /// Answers are pages and short lines; more than this is a fault.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// How often a thread that has nothing else to do looks whether tiny_http is done.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
