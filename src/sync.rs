@@ -11,25 +11,37 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Wakes threads when there may be work.
 #[derive(Debug, Default)]
 pub struct Wake {
-    rung: Mutex<u64>,
+    state: Mutex<Bell>,
     bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Bell {
+    rung: u64,
+    waiting: usize,
 }
 
 impl Wake {
     /// Something was committed.
     pub fn ring(&self) {
-        *lock(&self.rung) += 1;
-        self.bell.notify_all();
+        let mut state = lock(&self.state);
+        state.rung += 1;
+        // every event rings, and mostly everybody is at work
+        if state.waiting > 0 {
+            self.bell.notify_all();
+        }
     }
 
     /// How often it has rung. Taken before looking for work, so that no ring is missed in between.
     pub fn count(&self) -> u64 {
-        *lock(&self.rung)
+        lock(&self.state).rung
     }
 
     /// Waits until it has rung more often than `seen`, at most for `time_max`.
     pub fn wait(&self, seen: u64, time_max: Duration) {
-        let rung = lock(&self.rung);
-        drop(self.bell.wait_timeout_while(rung, time_max, |rung| *rung == seen));
+        let mut state = lock(&self.state);
+        state.waiting += 1;
+        let waited = self.bell.wait_timeout_while(state, time_max, |state| state.rung == seen);
+        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }

@@ -356,7 +356,7 @@ fn a_reader_that_keeps_the_log_from_being_cut_is_told_of_wherever_the_file_lies(
             let object = format!(r#"{{"id":"x","pad":"{pad}"}}"#);
             assert_eq!(daemon.stripe(&support::event(&format!("evt_{n}"), "foo.bar", &object)).0, 200);
         }
-        assert!(daemon.says("the database's log has grown to 3"), "a link: {is_link}: {}", daemon.log());
+        daemon.wait_for_log("the database's log has grown to 3");
     }
 }
 

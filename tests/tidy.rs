@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("front", &[]),
-    ("http", &["clock", "config", "front", "proxy", "receive", "sync", "verify", "worker", "writer"]),
+    ("http", &["clock", "config", "front", "proxy", "receive", "sync", "verify", "writer"]),
     ("verify", &["encode"]),
     ("receive", &["config", "verify", "writer", "handlers", "inbox", "outbox", "reviews", "failpoint"]),
     (
@@ -44,7 +44,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("handlers", &["invoices", "ledger", "orders", "outbox", "sync"]),
     (
         "worker",
-        &["bookkeeping", "config", "handlers", "inbox", "receive", "retry", "reviews", "verify", "writer"],
+        &[
+            "bookkeeping",
+            "config",
+            "handlers",
+            "inbox",
+            "receive",
+            "retry",
+            "reviews",
+            "sync",
+            "verify",
+            "writer",
+        ],
     ),
     (
         "dispatcher",
