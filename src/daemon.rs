@@ -225,7 +225,7 @@ impl Daemon {
         let handle = start_writer(conn, &config, &sender)?;
 
         let proxied = proxied(&config);
-        let with_handlers = |(config, handlers)| Arc::new(Endpoint { config, handlers });
+        let with_handlers = |(config, handlers)| Arc::new(Endpoint::new(config, handlers));
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
         let targets = targets(config.destinations, &endpoints)?;
         let (wake, outbox_wake) = (Arc::new(Wake::default()), Arc::new(Wake::default()));

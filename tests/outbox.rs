@@ -88,7 +88,7 @@ impl Process {
         let endpoints: Vec<_> = config
             .endpoints
             .into_iter()
-            .map(|config| Arc::new(Endpoint { config, handlers: handlers.clone() }))
+            .map(|config| Arc::new(Endpoint::new(config, handlers.clone())))
             .collect();
         let destination = config.destinations.into_iter().next().unwrap();
         let target = Arc::new(Target::new(destination, &endpoints).unwrap());

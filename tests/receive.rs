@@ -65,10 +65,10 @@ fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, Writ
     let settings = Settings::new(path.clone(), Duration::from_secs(2), 0);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let thread = thread::spawn(|| writer.run());
-    let endpoint = Arc::new(Endpoint {
-        config: configured(dir.path()),
-        handlers: vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
-    });
+    let endpoint = Arc::new(Endpoint::new(
+        configured(dir.path()),
+        vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+    ));
 
     let (go, gate) = mpsc::channel::<()>();
     handle.submit(move |_| Ok(gate.recv().ok()), |_| {});
@@ -103,10 +103,10 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     std::fs::write(dir.path().join("inboxd.toml"), LINE_CONFIG).unwrap();
     support::write_secret(dir.path(), "line.secret", "a secret of the line tests");
     let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
-    let endpoint = Arc::new(Endpoint {
-        config: config.endpoints.into_iter().next().unwrap(),
-        handlers: vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
-    });
+    let endpoint = Arc::new(Endpoint::new(
+        config.endpoints.into_iter().next().unwrap(),
+        vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+    ));
     let path = dir.path().join("inboxd.db");
     let conn = db::open_writer(&path).unwrap();
     conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
@@ -209,10 +209,10 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
     std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
     support::write_secret(dir.path(), "s", "a secret of the cash tests");
     let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
-    let endpoint = Endpoint {
-        config: config.endpoints.into_iter().next().unwrap(),
-        handlers: vec![Arc::new(Fails { failures: 0, calls: AtomicUsize::new(0) })],
-    };
+    let endpoint = Endpoint::new(
+        config.endpoints.into_iter().next().unwrap(),
+        vec![Arc::new(Fails { failures: 0, calls: AtomicUsize::new(0) })],
+    );
     let decided = |accounts: &[&str]| {
         let elements: Vec<_> = accounts
             .iter()

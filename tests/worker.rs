@@ -95,7 +95,7 @@ impl Process {
         support::write_secret(dir, "github.secret", support::GITHUB_SECRET);
         let config = Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report).unwrap();
         let config = config.endpoints.into_iter().next().unwrap();
-        let endpoint = Arc::new(Endpoint { config, handlers: vec![handler] });
+        let endpoint = Arc::new(Endpoint::new(config, vec![handler]));
         let worker = Worker::new(handle.clone(), &[Arc::clone(&endpoint)], settings);
         Self { writer: Some(handle), worker: Some(worker), endpoint, thread }
     }

@@ -86,7 +86,7 @@ impl Stack {
                 let (writer, handle) = Writer::new(conn, settings).unwrap();
                 let writer = thread::spawn(move || writer.run());
                 let billing = handlers::Registry::new().find("billing").unwrap();
-                let endpoint = Endpoint { config: endpoint, handlers: vec![billing] };
+                let endpoint = Endpoint::new(endpoint, vec![billing]);
                 let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
                 let wakes = Default::default();
                 let app = Arc::new(App::new(&[Arc::new(endpoint)], None, handle, wakes, proxy));
@@ -175,7 +175,7 @@ pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let writer = thread::spawn(move || writer.run());
     let billing = handlers::Registry::new().find("billing").unwrap();
-    let endpoint = Arc::new(Endpoint { config: endpoint, handlers: vec![billing] });
+    let endpoint = Arc::new(Endpoint::new(endpoint, vec![billing]));
     let now_ms = inboxd::clock::now_ms();
     let verified: Vec<_> = events
         .all

@@ -36,6 +36,18 @@ impl Handler for Billing {
         proof_of(event_type).is_some()
     }
 
+    fn reads(&self) -> Option<&[&'static str]> {
+        Some(&[
+            "/data/object/amount_paid",
+            "/data/object/amount_remaining",
+            "/data/object/currency",
+            "/data/object/customer",
+            "/data/object/id",
+            "/data/object/object",
+            "/data/object/status",
+        ])
+    }
+
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
         let Some(proof) = proof_of(event.event_type) else {
             return Ok(Handled::Ignored);

@@ -38,7 +38,8 @@ pub struct Event<'a> {
     pub account: Option<&'a str>,
     /// `Some(true)` live, `Some(false)` test.
     pub livemode: Option<bool>,
-    /// The whole body as JSON (for form bodies: the JSON inside the form).
+    /// The body as JSON (for form bodies: the JSON inside the form): all of it, unless every handler of
+    /// the endpoint says what it [reads](Handler::reads).
     pub body: &'a Value,
     /// The sender's own text of the body, where it is text. It may be more than [`Event::body`] (a form
     /// around the JSON), never something else.
@@ -113,6 +114,12 @@ pub trait Handler: Send + Sync {
 
     /// Whether events of this type are this handler's business at all.
     fn takes(&self, event_type: &str) -> bool;
+
+    /// JSON pointers of all that it reads of [`Event::body`]; `None`: it may read everything. Where all
+    /// handlers of an endpoint say so, the rest of a body is not made into a tree for each event.
+    fn reads(&self) -> Option<&[&'static str]> {
+        None
+    }
 
     /// Runs once before the first event, in a transaction that is committed only when every handler
     /// has started: the place to make tables.

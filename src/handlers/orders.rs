@@ -34,6 +34,24 @@ impl Handler for Orders {
         )
     }
 
+    fn reads(&self) -> Option<&[&'static str]> {
+        Some(&[
+            "/data/object/amount",
+            "/data/object/amount_received",
+            "/data/object/amount_total",
+            "/data/object/client_reference_id",
+            "/data/object/currency",
+            "/data/object/id",
+            "/data/object/invoice",
+            "/data/object/metadata/order_id",
+            "/data/object/mode",
+            "/data/object/object",
+            "/data/object/payment_details/order_reference",
+            "/data/object/payment_intent",
+            "/data/object/payment_status",
+        ])
+    }
+
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
         if event.is_test_send {
             return Ok(Handled::Ignored);

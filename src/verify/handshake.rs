@@ -28,6 +28,17 @@ pub struct Reply {
     pub body: String,
 }
 
+/// What [`signed`] reads, as JSON pointers.
+pub(super) fn pointers(handshake: Handshake) -> &'static [&'static str] {
+    match handshake {
+        Handshake::SlackChallenge => &["/challenge", "/type"],
+        Handshake::ZoomValidation => &["/payload/plainToken", "/event"],
+        Handshake::DiscordPing => &["/type", "/event"],
+        Handshake::KomojuPing => &["/type"],
+        Handshake::None | Handshake::DropboxChallenge | Handshake::WooCommercePing => &[],
+    }
+}
+
 /// The answer to a signed handshake.
 pub(super) fn signed(scheme: &Scheme, key: &Key, json: &Value) -> Option<Reply> {
     match scheme.behaviour().handshake {

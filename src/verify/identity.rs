@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Headers;
 use super::canonical;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
+use super::wanted::Wanted;
 use crate::encode::hex;
 
 /// Ids, types and the like are at most this long, in bytes.
@@ -127,6 +128,26 @@ impl Sources {
             .collect();
         sources.keep(&named);
         Ok(sources)
+    }
+
+    /// The JSON pointers of all facts that stand in the event itself.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
+        let keys = self.event_key.iter().filter_map(|piece| match piece {
+            KeyPiece::Fact(source) => Some(source),
+            KeyPiece::BodyHash | KeyPiece::Arrival => None,
+        });
+        let lists = [
+            &self.event_id,
+            &self.event_type,
+            &self.object_id,
+            &self.account,
+            &self.livemode,
+            &self.api_version,
+        ];
+        lists.into_iter().flatten().chain(&self.event_action).chain(keys).filter_map(|source| match source {
+            Source::Json(pointer) => Some(pointer.as_str()),
+            Source::Header(_) | Source::Batch(_) => None,
+        })
     }
 
     /// Adds headers that are stored with the event.
@@ -253,7 +274,7 @@ impl Parsed {
 }
 
 /// Parses the body once. The defect's text never quotes the body.
-pub(super) fn parse(form: Option<&Form>, headers: &Headers, body: &[u8]) -> Parsed {
+pub(super) fn parse(form: Option<&Form>, wanted: &Wanted, headers: &Headers, body: &[u8]) -> Parsed {
     let text = match form {
         Some(form) if is_form(headers) => match form.json(headers, body) {
             Some(text) => text,
@@ -267,7 +288,7 @@ pub(super) fn parse(form: Option<&Form>, headers: &Headers, body: &[u8]) -> Pars
     let Ok(text) = std::str::from_utf8(text) else {
         return Parsed::defect("the body is not UTF-8");
     };
-    match serde_json::from_str(text) {
+    match wanted.parse(text) {
         Ok(json) => Parsed::json(json),
         Err(_) if text.is_empty() => Parsed::defect("the body is empty"),
         Err(error) => Parsed::defect(format!("the body is not JSON: {error}")),
@@ -314,8 +335,8 @@ pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
 }
 
 /// One event of a batch.
-pub(super) fn parse_element(element: &str) -> Parsed {
-    match serde_json::from_str(element) {
+pub(super) fn parse_element(element: &str, wanted: &Wanted) -> Parsed {
+    match wanted.parse(element) {
         Ok(json) => Parsed::json(json),
         Err(error) => Parsed::defect(format!("this event of the batch is not JSON: {error}")),
     }
@@ -618,7 +639,7 @@ mod tests {
 
     #[test]
     fn unreadable_bodies_are_defects_that_do_not_quote_the_body() {
-        let defect = |body: &[u8]| parse(None, &Headers::default(), body).defect;
+        let defect = |body: &[u8]| parse(None, &Wanted::All, &Headers::default(), body).defect;
         let nested = vec![b'['; 100_000];
         for (body, words) in [
             (&b""[..], "empty"),

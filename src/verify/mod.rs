@@ -21,6 +21,7 @@ mod handshake;
 mod explain;
 mod sign;
 mod samples;
+mod wanted;
 
 pub use canonical::with_body_hash;
 pub use explain::{Report, explain, report};
@@ -228,6 +229,12 @@ impl Verifier {
         &self.scheme
     }
 
+    /// Of each body's JSON only what the scheme reads and what these pointers lead to is kept: see
+    /// [`VerifiedEvent::json`].
+    pub fn read_only(&mut self, pointers: &[&str]) {
+        self.scheme.read_only(pointers);
+    }
+
     /// Checks signature and time, and nothing else.
     ///
     /// # Errors
@@ -258,7 +265,11 @@ impl Verifier {
             match identity::split(&body, list) {
                 Ok(Batch { elements, envelope }) => {
                     let events = elements.into_iter().map(|element| {
-                        read.event(element.as_bytes().to_vec(), identity::parse_element(element), &envelope)
+                        read.event(
+                            element.as_bytes().to_vec(),
+                            identity::parse_element(element, &self.scheme.wanted),
+                            &envelope,
+                        )
                     });
                     return Ok(Verified::Events(events.collect::<Result<_, _>>()?));
                 }
@@ -526,7 +537,7 @@ impl VerifiedEvent {
     }
 
     /// The body as JSON (for form bodies: the JSON inside the form, or its fields); `Null` where it could not
-    /// be parsed.
+    /// be parsed. After [`Verifier::read_only`] only the fields named there are in it.
     pub fn json(&self) -> &Value {
         &self.json
     }

@@ -4,10 +4,11 @@
 //! and split into parts. The presets and the user's own schemes go through the same door, so there is
 //! one reader of headers and one place where a signed string is put together (`presented`).
 
-use super::Secret;
 use super::identity::{Form, Source, Sources};
 use super::presets::{self, BodyVaries, Preset};
 use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
+use super::wanted::Wanted;
+use super::{Secret, handshake};
 
 mod recipe;
 mod presented;
@@ -48,6 +49,8 @@ pub struct Scheme {
     pub(super) batch: Option<String>,
     pub(super) nonce: Option<String>,
     pub(super) sources: Sources,
+    /// Of the body's JSON.
+    pub(super) wanted: Wanted,
 }
 
 /// Where signatures stand.
@@ -184,10 +187,26 @@ impl Scheme {
             batch: recipe.batch.map(str::to_owned),
             nonce: json_pointer("nonce", recipe.nonce)?,
             sources: Sources::build(recipe)?,
+            wanted: Wanted::All,
             header,
         };
         scheme.check(recipe)?;
         Ok(scheme)
+    }
+
+    /// Keeps of a body's JSON what the scheme itself reads and what these pointers lead to.
+    pub(super) fn read_only(&mut self, pointers: &[&str]) {
+        let signed = self.signed.iter().filter_map(|part| match part {
+            Part::Json(pointer) => Some(pointer.as_str()),
+            _ => None,
+        });
+        let time = self.timestamp.iter().filter_map(|timestamp| match &timestamp.place {
+            TimestampPlace::Json(pointer) => Some(pointer.as_str()),
+            _ => None,
+        });
+        let own = self.sources.pointers().chain(self.signature_field.as_deref()).chain(self.nonce.as_deref());
+        let own = own.chain(handshake::pointers(self.behaviour().handshake).iter().copied());
+        self.wanted = Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()));
     }
 
     /// The rules that concern two keys at once.

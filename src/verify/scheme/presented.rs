@@ -77,7 +77,7 @@ impl Scheme {
 
     /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
     pub(in crate::verify) fn parse(&self, headers: &Headers, body: &[u8]) -> Parsed {
-        identity::parse(self.form.as_ref(), headers, body)
+        identity::parse(self.form.as_ref(), &self.wanted, headers, body)
     }
 
     /// The same where it takes the JSON to find the signature or what it is over: before anything is verified.
