@@ -108,18 +108,23 @@ pub fn give_up(
     now_ms: i64,
 ) -> Result<(), WriteError> {
     for (endpoint, silence) in endpoints {
-        let name = endpoint.clone();
         let before_ms = now_ms.saturating_sub(i64::try_from(silence.as_millis()).unwrap_or(i64::MAX));
         let reason = "the application did not take it and the sender has stopped sending it; have it sent again from there";
-        let given_up = writer.run(move |tx| {
-            let given_up = queue::give_up(tx, &name, before_ms, now_ms)?;
-            for event_id in &given_up {
-                reviews::open(tx, Kind::Quarantined, &name, event_id, reason, now_ms)?;
+        loop {
+            let name = endpoint.clone();
+            let given_up = writer.run(move |tx| {
+                let given_up = queue::give_up(tx, &name, before_ms, now_ms)?;
+                for event_id in &given_up {
+                    reviews::open(tx, Kind::Quarantined, &name, event_id, reason, now_ms)?;
+                }
+                Ok(given_up)
+            })?;
+            if given_up.is_empty() {
+                break;
             }
-            Ok(given_up)
-        })?;
-        for event_id in given_up {
-            log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
+            for event_id in given_up {
+                log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
+            }
         }
     }
     Ok(())
