@@ -13,3 +13,10 @@ pub fn now_ms() -> i64 {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
+
+/// As HTTP writes it (RFC 9110, section 5.6.7).
+pub fn http_date(time_ms: i64) -> String {
+    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+    let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
+    printer.timestamp_to_rfc9110_string(&time).unwrap_or_default()
+}

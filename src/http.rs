@@ -5,12 +5,12 @@
 //! never waits for the store: the request goes along with its job and is answered after COMMIT.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tiny_http::{Header, Method, Request, Response, StatusCode};
+use tiny_http::{Method, Request, StatusCode};
 
 use crate::clock;
 use crate::config::Mode;
@@ -81,7 +81,8 @@ enum Answer {
     /// The application did not take it: 502, 503 or 504.
     ApplicationFailed(u16),
     NotFound,
-    MethodNotAllowed,
+    /// Instead of these.
+    MethodNotAllowed(&'static str),
     Alive,
     Ready,
     NotReady,
@@ -144,7 +145,7 @@ impl App {
         loop {
             let request = server.recv()?;
             if catch_unwind(AssertUnwindSafe(|| self.handle(request))).is_err() {
-                log::error!("a request handler panicked; its sender got a 500 and will try again");
+                log::error!("a request handler panicked; its sender is told to try again");
             }
         }
     }
@@ -160,15 +161,18 @@ impl App {
                 self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
             }
             path if self.probe_path.as_deref() == Some(path) => {
-                self.writer.probe(move || answer(request, &Answer::Alive));
+                let caller = Caller::of(request);
+                self.writer.probe(move || {
+                    caller.answer(&Answer::Alive, NOBODY);
+                });
             }
             path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
-                None => answer(request, &Answer::NotFound),
-                Some(endpoint) if *request.method() != Method::Post => {
-                    self.challenge(self.sender(request, endpoint));
+                None => {
+                    Caller::of(request).answer(&Answer::NotFound, NOBODY);
                 }
+                Some(endpoint) if *request.method() != Method::Post => self.challenge(request, endpoint),
                 Some(endpoint) => match read_body(&mut request) {
-                    Ok(body) => self.receive(self.sender(request, endpoint), body),
+                    Ok(body) => self.receive(request, endpoint, body),
                     // the front sends complete requests only: it has gone away
                     Err(error) => log::debug!("a request ended early: {error}"),
                 },
@@ -177,46 +181,50 @@ impl App {
     }
 
     fn probe(&self, request: Request, result: Answer) {
-        match request.method() {
-            Method::Get | Method::Head => answer(request, &result),
-            _ => answer(request, &Answer::MethodNotAllowed),
-        }
+        let is_read = matches!(request.method(), Method::Get | Method::Head);
+        let result = if is_read { result } else { Answer::MethodNotAllowed("GET, HEAD") };
+        Caller::of(request).answer(&result, NOBODY);
     }
 
     /// A handshake without a body, where the provider has one; else the wrong method.
-    fn challenge(&self, sender: Sender) {
-        let (headers, url) = (Headers::default(), self.public_url(&sender.request));
-        let method = sender.request.method().as_str();
+    fn challenge(&self, request: Request, endpoint: &Arc<Endpoint>) {
+        let (headers, url) = (Headers::default(), self.public_url(&request));
+        let method = request.method().as_str();
         let delivery = Delivery { method, url: &url, headers: &headers, body: &[][..] };
-        let config = &sender.endpoint.config;
+        let config = &endpoint.config;
         let result = match config.verifier.unsigned_handshake(&delivery) {
             Some(reply) => {
                 log::info!("handshake endpoint={} status={}", config.name, reply.status);
                 Answer::Handshake(reply)
             }
-            None => Answer::MethodNotAllowed,
+            None => match config.verifier.scheme().behaviour().handshake {
+                Handshake::DropboxChallenge => Answer::MethodNotAllowed("GET, POST"),
+                _ => Answer::MethodNotAllowed("POST"),
+            },
         };
-        sender.answer(&result);
+        self.sender(request, endpoint).answer(&result);
     }
 
     fn sender(&self, request: Request, endpoint: &Arc<Endpoint>) -> Sender {
-        Sender { request, endpoint: Arc::clone(endpoint), answers: Arc::clone(&self.answers) }
+        let (caller, answers) = (Caller::of(request), Arc::clone(&self.answers));
+        Sender { caller, endpoint: Arc::clone(endpoint), answers }
     }
 
-    /// Verifies one delivery and hands it to the writer, the request with it.
-    fn receive(&self, sender: Sender, body: Vec<u8>) {
+    /// Verifies one delivery and hands it to the writer, together with whoever waits for the answer.
+    fn receive(&self, request: Request, endpoint: &Arc<Endpoint>, body: Vec<u8>) {
         let now_ms = clock::now_ms();
-        let endpoint = Arc::clone(&sender.endpoint);
-        let events = match self.verify(&sender.request, &endpoint, body, now_ms) {
+        let verified = self.verify(&request, endpoint, body, now_ms);
+        if let Err(rejection) = &verified {
+            log_rejection(&request, endpoint, rejection);
+        }
+        let (sender, endpoint) = (self.sender(request, endpoint), Arc::clone(endpoint));
+        let events = match verified {
             Ok(Verified::Events(events)) => events,
             Ok(Verified::Handshake(reply)) => {
                 log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
                 return sender.answer(&Answer::Handshake(reply));
             }
-            Err(rejection) => {
-                log_rejection(&sender.request, &endpoint, &rejection);
-                return sender.answer(&Answer::Rejected(rejection));
-            }
+            Err(rejection) => return sender.answer(&Answer::Rejected(rejection)),
         };
         let told = Told { endpoint: endpoint.config.name.clone(), event_id: ids(&events) };
         let Some(events) = receive::dispositions(&endpoint, events) else {
@@ -309,7 +317,7 @@ fn one_for_application(
 
 /// Who waits for the answer to a delivery.
 struct Sender {
-    request: Request,
+    caller: Caller,
     endpoint: Arc<Endpoint>,
     answers: Arc<Answers>,
 }
@@ -317,7 +325,7 @@ struct Sender {
 impl Sender {
     fn answer(self, result: &Answer) {
         let preset = self.endpoint.config.verifier.scheme().behaviour();
-        self.answers.count(send(self.request, result, preset));
+        self.answers.count(self.caller.answer(result, preset));
     }
 }
 
@@ -453,7 +461,7 @@ fn status_and_body(answer: &Answer) -> (u16, String) {
         Answer::InProgress(_) => (409, error("in_progress")),
         Answer::ApplicationFailed(status) => (*status, error("application_failed")),
         Answer::NotFound => (404, error("not_found")),
-        Answer::MethodNotAllowed => (405, error("method_not_allowed")),
+        Answer::MethodNotAllowed(_) => (405, error("method_not_allowed")),
         Answer::Alive => (200, r#"{"status":"alive"}"#.to_owned()),
         Answer::Ready => (200, r#"{"status":"ready"}"#.to_owned()),
     }
@@ -510,7 +518,7 @@ fn wire(answer: &Answer, preset: &Preset) -> Wire {
         | Answer::InProgress(_)
         | Answer::ApplicationFailed(_)
         | Answer::NotFound
-        | Answer::MethodNotAllowed
+        | Answer::MethodNotAllowed(_)
         | Answer::Alive
         | Answer::Ready
         | Answer::NotReady => {}
@@ -521,46 +529,55 @@ fn wire(answer: &Answer, preset: &Preset) -> Wire {
 /// A TwiML document that says nothing.
 const TWIML: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
 
-fn answer(request: Request, result: &Answer) {
-    send(request, result, NOBODY);
+/// Where the answer to one request goes. The request itself is gone by then: as long as it is kept, a thread
+/// of tiny_http waits for its end.
+struct Caller {
+    out: Box<dyn Write + Send>,
+    is_head: bool,
 }
 
-/// Returns the status.
-fn send(request: Request, answer: &Answer, preset: &Preset) -> u16 {
-    let Wire { status, content_type, body, untold } = wire(answer, preset);
-    let mut response = Response::from_string(body)
-        .with_status_code(StatusCode(status))
-        .with_header(constant_header("Content-Type", content_type));
-    if let Some(word) = untold {
-        response.add_header(constant_header(OUTCOME_HEADER, word));
+impl Caller {
+    fn of(request: Request) -> Self {
+        Self { is_head: *request.method() == Method::Head, out: request.into_writer() }
     }
-    if let Answer::Handshake(_) = answer {
-        // a challenge is a stranger's text: no browser may take it for a page
-        response.add_header(constant_header("X-Content-Type-Options", "nosniff"));
-    }
-    let retry_after_s = match answer {
-        Answer::InProgress(seconds) => Some(*seconds),
-        Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
-        _ => (status == 503).then_some(RETRY_AFTER_S),
-    };
-    if let Some(seconds) = retry_after_s {
-        response.add_header(constant_header("Retry-After", &seconds.to_string()));
-    }
-    if let Answer::MethodNotAllowed = answer {
-        let allowed = match request.url().split('?').next() {
-            Some("/livez" | "/readyz") => "GET, HEAD",
-            _ if preset.handshake == Handshake::DropboxChallenge => "GET, POST",
-            _ => "POST",
+
+    /// Returns the status.
+    fn answer(mut self, answer: &Answer, preset: &Preset) -> u16 {
+        let Wire { status, content_type, body, untold } = wire(answer, preset);
+        let mut lines = vec![
+            ("Date", clock::http_date(clock::now_ms())),
+            ("Content-Type", content_type.to_owned()),
+            ("Content-Length", body.len().to_string()),
+        ];
+        if let Some(word) = untold {
+            lines.push((OUTCOME_HEADER, word.to_owned()));
+        }
+        if let Answer::Handshake(_) = answer {
+            // a challenge is a stranger's text: no browser may take it for a page
+            lines.push(("X-Content-Type-Options", "nosniff".to_owned()));
+        }
+        let retry_after_s = match answer {
+            Answer::InProgress(seconds) => Some(*seconds),
+            Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
+            _ => (status == 503).then_some(RETRY_AFTER_S),
         };
-        response.add_header(constant_header("Allow", allowed));
+        if let Some(seconds) = retry_after_s {
+            lines.push(("Retry-After", seconds.to_string()));
+        }
+        if let Answer::MethodNotAllowed(allowed) = answer {
+            lines.push(("Allow", (*allowed).to_owned()));
+        }
+        let mut text = format!("HTTP/1.0 {status} {}\r\n", StatusCode(status).default_reason_phrase());
+        for (name, value) in lines {
+            text.extend([name, ": ", &value, "\r\n"]);
+        }
+        text.push_str("\r\n");
+        if !self.is_head {
+            text.push_str(&body);
+        }
+        if let Err(error) = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            log::debug!("an answer could not be sent: {error}");
+        }
+        status
     }
-    if let Err(error) = request.respond(response) {
-        log::debug!("an answer could not be sent: {error}");
-    }
-    status
-}
-
-#[allow(clippy::expect_used, reason = "names and values are constants of this module")]
-fn constant_header(name: &str, value: &str) -> Header {
-    Header::from_bytes(name, value).expect("a valid header")
 }
