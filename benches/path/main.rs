@@ -167,19 +167,29 @@ fn slow_fsync() {
     slow_disk::install();
     slow_disk::delay(Duration::from_millis(2));
     let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
-    let mut per_sync = Vec::new();
-    for round in 0..ROUNDS {
-        let count = 20_000;
-        let requests = Events::new(&format!("f{round}"), count).signed();
-        let stack = Stack::start(Upstream::Daemon { batch_jobs_max: grouped });
+    let run = |name: String, count: usize, batch_jobs_max: usize| {
+        let requests = Events::new(&name, count).signed();
+        let stack = Stack::start(Upstream::Daemon { batch_jobs_max });
         let before = slow_disk::syncs();
         let rate = load::run(&stack.address, 64, &requests);
         let synced = usize::try_from(slow_disk::syncs() - before).unwrap();
-        println!("(e) {count} events over 64 connections at {rate:.0} events/s, {synced} fsyncs");
-        per_sync.push(ratio(count, synced));
         stack.stop(count);
+        (rate, synced)
+    };
+    let (mut per_sync, mut gains) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let count = 20_000;
+        let (rate, synced) = run(format!("f{round}"), count, grouped);
+        let (alone, _) = run(format!("g{round}"), 1_000, 1);
+        println!(
+            "(e) {count} events over 64 connections at {rate:.0} events/s, {synced} fsyncs; group commit off: {alone:.0}"
+        );
+        per_sync.push(ratio(count, synced));
+        gains.push(rate / alone);
     }
     slow_disk::delay(Duration::ZERO);
+    gains.sort_by(f64::total_cmp);
+    println!("{:<64} {:>9.2}", "group commit on / off, every fsync + 2 ms", gains[ROUNDS / 2]);
     per_sync.sort_by(f64::total_cmp);
     report("events per fsync, 64 connections, every fsync + 2 ms", per_sync[ROUNDS / 2], 20.0, true);
 }
