@@ -4,7 +4,7 @@
 //! request is made, and no transaction is open during it. The result is written only where the lease still
 //! holds: a result that comes too late is discarded and counted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rusqlite::Transaction;
@@ -16,6 +16,7 @@ use crate::outbox::queue::{self, Claim, ClaimTerms, Claimed, Ending, Next};
 use crate::outgoing::{Answer, NoAnswer};
 use crate::retry;
 use crate::reviews::{self, Kind};
+use crate::sync::lock;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
 mod circuit;
@@ -210,7 +211,7 @@ impl Dispatcher {
             headers: claimed.headers.as_deref(),
         };
         let answer = self.target.send(&parcel, self.config().timeout, now_ms);
-        let settled_at_ms = now_ms + as_ms(start.elapsed());
+        let settled_at_ms = now_ms + retry::as_ms(start.elapsed());
         let (sign, verdict) = self.judge(&claimed, &answer, settled_at_ms, random);
         let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
         Arc::new(Settlement { claimed, ending: ending(&answer), verdict, circuit, settled_at_ms })
@@ -220,7 +221,8 @@ impl Dispatcher {
     fn key_has_expired(&self, claimed: &Claimed, now_ms: i64) -> Option<String> {
         let config = self.config();
         let (life, first_sent_at_ms) = (config.key_lifetime?, claimed.first_sent_at_ms?);
-        let end_ms = first_sent_at_ms.saturating_add(as_ms(life)).saturating_sub(as_ms(config.timeout));
+        let end_ms =
+            first_sent_at_ms.saturating_add(retry::as_ms(life)).saturating_sub(retry::as_ms(config.timeout));
         (now_ms >= end_ms).then(|| {
             "it was sent and no answer told whether it had its effect; the destination's memory of its key is over: \
              look there, then `inboxd outbox retry` or `inboxd resolve`"
@@ -239,7 +241,7 @@ impl Dispatcher {
         let config = self.config();
         let cap = config.backoff_cap;
         let attempts = u32::try_from(claimed.attempt).unwrap_or(u32::MAX);
-        let backoff = as_ms(retry::backoff(attempts, cap, random));
+        let backoff = retry::as_ms(retry::backoff(attempts, cap, random));
         let may_have_had_effect = match answer {
             Ok(answer) => answer.status >= 500,
             Err(error) => !error.is_unsent,
@@ -255,15 +257,15 @@ impl Dispatcher {
                 return (Sign::Up, Verdict::Dead { kind, reason, pauses: true, may_have_had_effect });
             }
             Ok(Answer { status: 408 | 425 | 429 | 500.., retry_after, .. }) => {
-                let asked = retry_after.map_or(0, |time| as_ms(time.min(cap)));
+                let asked = retry_after.map_or(0, |time| retry::as_ms(time.min(cap)));
                 (Sign::Down { wait_ms: asked }, backoff.max(asked))
             }
             // it answers, but it does not want this one: a person has to change something
-            Ok(_) => (Sign::Up, as_ms(cap)),
+            Ok(_) => (Sign::Up, retry::as_ms(cap)),
             Err(_) => (Sign::Down { wait_ms: 0 }, backoff),
         };
         let failing_for_ms = at_ms.saturating_sub(claimed.failing_since_ms.unwrap_or(at_ms));
-        if failing_for_ms >= as_ms(config.give_up_after) {
+        if failing_for_ms >= retry::as_ms(config.give_up_after) {
             let reason = format!(
                 "{} attempts failed, the first of them longer ago than give_up_after; the history is in `inboxd outbox show {}`",
                 claimed.attempt, claimed.id
@@ -289,8 +291,8 @@ impl Look {
         Self {
             name: config.name.clone(),
             in_order: config.order == Order::Object,
-            lease_ms: as_ms(config.lease),
-            pass_over_ms: as_ms(config.backoff_cap),
+            lease_ms: retry::as_ms(config.lease),
+            pass_over_ms: retry::as_ms(config.backoff_cap),
             tick,
         }
     }
@@ -400,14 +402,14 @@ fn ending(answer: &Result<Answer, NoAnswer>) -> Ending {
         Ok(Answer { status, body, took, .. }) => {
             let shown = &body[..body.len().min(EXCERPT_BYTES_MAX)];
             Ending {
-                duration_ms: as_ms(*took),
+                duration_ms: retry::as_ms(*took),
                 status: Some(*status),
                 excerpt: Some(String::from_utf8_lossy(shown).into_owned()),
                 error: (!(200..300).contains(status)).then(|| format!("the answer was {status}")),
             }
         }
         Err(error) => Ending {
-            duration_ms: as_ms(error.took),
+            duration_ms: retry::as_ms(error.took),
             status: None,
             excerpt: None,
             error: Some(error.reason.clone()),
@@ -423,12 +425,4 @@ fn result(body: &[u8], pointer: &str) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn as_ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
 }

@@ -24,12 +24,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::sync::lock;
 use budget::Budget;
 use refusal::{Reason, Refusal};
 use stream::Stream;
@@ -127,12 +128,8 @@ impl Default for Bounds {
 /// What one front has done since its start.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections accepted, the refused ones included.
-    pub accepted: AtomicU64,
     /// Waiting connections that were closed to make room.
     pub evicted: AtomicU64,
-    /// Requests handed to tiny_http.
-    pub forwarded: AtomicU64,
     /// Errors of `accept` and of starting a thread.
     pub accept_errors: AtomicU64,
     refused: [AtomicU64; Reason::ALL.len()],
@@ -229,7 +226,6 @@ impl Front {
 
     fn welcome(&self, stream: Stream, peer: Option<IpAddr>) {
         let shared = &self.shared;
-        shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let trusted = peer.is_none_or(|ip| shared.settings.trusted_proxies.contains(&ip));
         let (slot, work): (Slot, fn(&Shared, &Slot)) = match shared.table.admit(stream, peer, trusted) {
             Admission::Serve(slot) => (slot, connection::serve),
@@ -441,11 +437,6 @@ impl Throttle {
         state.0 = Some(now);
         Some(std::mem::take(&mut state.1))
     }
-}
-
-/// A panic elsewhere must not become one here: what these locks protect is whole after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Errors of one client's connection, not of the listener.

@@ -17,6 +17,11 @@ pub fn backoff(failures: u32, cap: Duration, random: u64) -> Duration {
     Duration::from_millis(u64::try_from(part).unwrap_or(ceiling_ms))
 }
 
+/// A duration as it is added to times; one beyond all bounds stays far ahead without an overflow.
+pub fn as_ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

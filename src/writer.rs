@@ -20,6 +20,7 @@ use rusqlite::{Connection, ErrorCode, Transaction};
 
 use crate::db;
 use crate::failpoint;
+use crate::sync::lock;
 
 /// Jobs committed together at most.
 const BATCH_JOBS_MAX: usize = 64;
@@ -387,11 +388,11 @@ struct Guard {
 
 impl Guard {
     fn set_job_end(&self, end: Option<Instant>) {
-        *self.job_end.lock().unwrap_or_else(|e| e.into_inner()) = end;
+        *lock(&self.job_end) = end;
     }
 
     fn job_is_late(&self) -> bool {
-        self.job_end.lock().unwrap_or_else(|e| e.into_inner()).is_some_and(|end| Instant::now() >= end)
+        lock(&self.job_end).is_some_and(|end| Instant::now() >= end)
     }
 }
 

@@ -32,7 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "failpoint",
         ],
     ),
-    ("front", &[]),
+    ("front", &["sync"]),
     ("http", &["clock", "config", "front", "proxy", "receive", "sync", "verify", "writer"]),
     ("verify", &["encode"]),
     ("receive", &["config", "verify", "writer", "handlers", "inbox", "outbox", "reviews", "failpoint"]),
@@ -40,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "proxy",
         &["dispatcher", "inbox", "outbox", "outgoing", "receive", "reviews", "sync", "verify", "writer"],
     ),
-    ("writer", &["db", "failpoint"]),
+    ("writer", &["db", "failpoint", "sync"]),
     ("handlers", &["invoices", "ledger", "orders", "outbox", "sync"]),
     (
         "worker",
@@ -59,7 +59,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "dispatcher",
-        &["config", "encode", "outbox", "outgoing", "receive", "retry", "reviews", "verify", "writer"],
+        &[
+            "config", "encode", "outbox", "outgoing", "receive", "retry", "reviews", "sync", "verify",
+            "writer",
+        ],
     ),
     ("retention", &["bookkeeping", "db", "inbox", "writer"]),
     ("inbox", &["verify"]),

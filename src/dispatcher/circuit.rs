@@ -73,7 +73,7 @@ impl Circuit {
             None => self.allowance,
             Some(open) => {
                 // a clock that was set back
-                open.probe_at_ms = open.probe_at_ms.min(now_ms.saturating_add(as_ms(self.cap)));
+                open.probe_at_ms = open.probe_at_ms.min(now_ms.saturating_add(retry::as_ms(self.cap)));
                 if now_ms < open.probe_at_ms {
                     return Permit::Wait(Duration::from_millis((open.probe_at_ms - now_ms).unsigned_abs()));
                 }
@@ -107,17 +107,13 @@ impl Circuit {
                     return None;
                 }
                 let wait = retry::backoff(self.failures - FAILURES_MAX + 1, self.cap, random);
-                let probe_at_ms = now_ms + as_ms(wait).max(wait_ms).max(PROBE_WAIT_MIN_MS);
+                let probe_at_ms = now_ms + retry::as_ms(wait).max(wait_ms).max(PROBE_WAIT_MIN_MS);
                 let since_ms = self.open.map_or(now_ms, |open| open.since_ms);
                 self.open = Some(Open { since_ms, probe_at_ms });
                 Some(self.open)
             }
         }
     }
-}
-
-fn as_ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
 }
 
 #[cfg(test)]

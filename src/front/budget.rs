@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::lock;
 use super::refusal::{Reason, Refusal};
 use super::table::{Connection, Holder};
+use crate::sync::lock;
 
 pub(super) struct Budget {
     bytes_max: usize,

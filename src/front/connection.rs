@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -259,7 +258,6 @@ impl<'a> Session<'a> {
             Ok(answer) => answer,
             Err(failure) => return Err(self.give_up(failure)),
         };
-        self.shared.counters.forwarded.fetch_add(1, Ordering::Relaxed);
         self.slot.answering()?;
         let keep_alive = keep_alive && !self.slot.is_closing() && !self.slot.makes_room();
         let for_client = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Counters;
 use super::refusal::{Reason, Refusal};
 use super::stream::Stream;
-use super::{Counters, lock};
+use crate::sync::lock;
 
 pub(super) struct Table {
     connections_max: usize,

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
+use super::Bounds;
 use super::stream::Stream;
-use super::{Bounds, lock};
+use crate::sync::lock;
 
 pub(super) struct Upstream {
     socket: PathBuf,
