@@ -95,7 +95,7 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
     if let Some(defect) = event.defect() {
         return Disposition::Quarantine(defect.to_owned());
     }
-    match scope(&endpoint.config, event) {
+    match scope(&endpoint.config, event.account(), event.livemode()) {
         Scope::Matches => {}
         Scope::Unknown(reason) => return Disposition::Quarantine(reason),
         Scope::Mismatch => {
@@ -113,6 +113,25 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
     }
 }
 
+/// Why a stored event is not for the handlers, if so: the configuration may be another than when it came,
+/// and a person who puts an event back to work does not see into it.
+pub fn hindrance(
+    endpoint: &config::Endpoint,
+    account: Option<&str>,
+    livemode: Option<bool>,
+) -> Option<Handled> {
+    match scope(endpoint, account, livemode) {
+        Scope::Matches => None,
+        Scope::Unknown(reason) => Some(Handled::Quarantine(reason)),
+        Scope::Mismatch => Some(match endpoint.on_scope_mismatch {
+            OnScopeMismatch::Refuse => {
+                Handled::Quarantine("the event is of another mode or account than the endpoint".to_owned())
+            }
+            OnScopeMismatch::Ignore => Handled::Ignored,
+        }),
+    }
+}
+
 fn has_handler_for(endpoint: &Endpoint, event_type: &str) -> bool {
     endpoint.handlers.iter().any(|handler| handler.takes(event_type))
 }
@@ -124,13 +143,13 @@ enum Scope {
 }
 
 /// An event without an account is the own account's; an event without a mode is nobody's guess.
-fn scope(endpoint: &config::Endpoint, event: &VerifiedEvent) -> Scope {
-    if let (Some(wanted), Some(account)) = (&endpoint.account, event.account())
+fn scope(endpoint: &config::Endpoint, account: Option<&str>, livemode: Option<bool>) -> Scope {
+    if let (Some(wanted), Some(account)) = (&endpoint.account, account)
         && wanted != account
     {
         return Scope::Mismatch;
     }
-    match (endpoint.livemode, event.livemode()) {
+    match (endpoint.livemode, livemode) {
         (Some(wanted), Some(livemode)) if wanted != livemode => Scope::Mismatch,
         (Some(_), None) => Scope::Unknown("the event does not say whether it is live or a test".to_owned()),
         _ => Scope::Matches,

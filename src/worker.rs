@@ -20,7 +20,7 @@ use crate::receive::{self, Endpoint, Forwarded};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::sync::lock;
-use crate::verify;
+use crate::verify::{self, Reread};
 use crate::writer::{JobError, WriteError, WriterHandle};
 
 /// The longest wait between two looks at the queue: a due time may have been changed by another process.
@@ -165,9 +165,9 @@ impl Worker {
         let lease_id = lease_id.to_owned();
         let endpoints = self.endpoint_names.clone();
         let attempts_max = i64::from(self.settings.attempts_max);
-        let lease_ms = as_ms(self.settings.lease);
+        let lease_ms = retry::as_ms(self.settings.lease);
         // no wait of ours is longer than this: a due time beyond it is the work of a clock that was set back
-        let horizon_ms = lease_ms.max(as_ms(self.settings.backoff_cap));
+        let horizon_ms = lease_ms.max(retry::as_ms(self.settings.backoff_cap));
         self.writer.run(move |tx| {
             if !takeover && queue::takeover_is_due(tx, &endpoints, now_ms)? {
                 return Ok(Found::Suspect);
@@ -225,7 +225,7 @@ impl Worker {
         let failures = u32::try_from(claimed.attempts_charged).unwrap_or(u32::MAX);
         let wait = retry::backoff(failures, self.settings.backoff_cap, random);
         let is_last = class != ErrorClass::Storage && failures >= self.settings.attempts_max;
-        let next_at_ms = now_ms.saturating_add(as_ms(wait));
+        let next_at_ms = now_ms.saturating_add(retry::as_ms(wait));
         self.settle_failure(Failure { claimed, class, error, next_at_ms, is_last }, now_ms);
     }
 
@@ -234,12 +234,18 @@ impl Worker {
         let Some(endpoint) = self.endpoints.get(&claimed.endpoint).map(Arc::clone) else {
             return Ok(None);
         };
-        let body = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
+        let Reread { json: body, defect } =
+            endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
+        let scope = receive::hindrance(&endpoint.config, claimed.account.as_deref(), claimed.livemode);
+        let hindrance = defect.map(Handled::Quarantine).or(scope);
         let content_type = content_type(&claimed.headers);
         let claimed = Arc::clone(claimed);
         self.writer.run(move |tx| {
             if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
                 return Ok(None);
+            }
+            if let Some(handled) = hindrance.clone() {
+                return settle(tx, &claimed, handled, now_ms).map(Some);
             }
             let event = Event {
                 endpoint: &claimed.endpoint,
@@ -330,8 +336,4 @@ fn classify(error: &WriteError) -> (ErrorClass, String) {
         WriteError::Job(_) => ErrorClass::Handler,
     };
     (class, error.to_string())
-}
-
-fn as_ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
 }

@@ -449,3 +449,43 @@ fn an_id_in_the_form_of_a_body_key_does_not_stand_in_the_way_of_a_body_without_o
     assert_eq!(daemon.client().post("/webhooks/stripe", &[&signature], broken), ok(QUARANTINED));
     assert_eq!(daemon.count(ROWS), 2);
 }
+
+#[test]
+fn a_retry_lets_nothing_through_that_cannot_be_read_or_is_of_another_scope() {
+    let handlers = "handlers = [\"billing\"]";
+    let scoped =
+        support::CONFIG.replace(handlers, &format!("{handlers}\nlivemode = true\naccount = \"acct_1\""));
+    let daemon = Daemon::with_config(&scoped);
+    let paid = |id: &str, more: &str| {
+        format!(
+            r#"{{"id":"{id}","type":"invoice.paid",{more}"data":{{"object":{{"id":"in_{id}","object":"invoice","status":"paid","currency":"eur","amount_paid":4200}}}}}}"#
+        )
+    };
+    let bodies = [
+        paid("evt_1", r#""livemode":true,"note":"half an emoji \ud83d","#),
+        paid("evt_2", r#""livemode":true,"account":["acct_1"],"#),
+        paid("evt_3", r#""livemode":"true","#),
+        paid("evt_4", ""),
+        paid("evt_5", r#""livemode":true,"#).replace(r#""invoice.paid""#, "5"),
+    ];
+    for body in &bodies {
+        assert_eq!(daemon.stripe(body), ok(QUARANTINED), "{body}");
+    }
+    let waiting = "SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'
+        AND attempts > 1 AND last_error IS NOT NULL";
+    assert_eq!(daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]).code, 0);
+    daemon.wait_for_count(waiting, 5);
+    assert_eq!(daemon.count(REVIEWS), 5);
+    assert_eq!(daemon.count(ENTRIES), 0);
+
+    // whoever does not care about the mode any more says so in the configuration
+    let dir = daemon.kill();
+    let config = dir.path().join("inboxd.toml");
+    let text = std::fs::read_to_string(&config).unwrap().replace("livemode = true\n", "");
+    std::fs::write(&config, text).unwrap();
+    let daemon = Daemon::in_dir(dir);
+    assert_eq!(daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]).code, 0);
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'", 2);
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'", 3);
+    assert_eq!(daemon.count(ENTRIES), 2);
+}

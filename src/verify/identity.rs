@@ -394,6 +394,16 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, enve
     }
 }
 
+/// What keeps an event that has a key already from being understood: an unreadable body, type or account.
+pub(super) fn content_defect(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> Option<String> {
+    let (sources, family) = (&scheme.sources, scheme.family(headers));
+    let read = Reader { headers, family, parsed, envelope: &Value::Null, integers: sources.integer_ids };
+    let mut defects: Vec<String> = parsed.defect.iter().cloned().collect();
+    event_type(sources, &read, &mut defects);
+    defect_if_unusable("account", read.first(&sources.account), &mut defects);
+    defects.into_iter().next()
+}
+
 /// `true` or `"live"`: live.
 fn as_flag(value: &Value) -> Option<bool> {
     match value {

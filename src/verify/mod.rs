@@ -329,13 +329,24 @@ impl Verifier {
         bool::from(found).then(|| usize::try_from(index).ok()).flatten()
     }
 
-    /// The JSON of a body that was verified and stored before, read as it was then. `Null` where it could
-    /// not be parsed.
-    pub fn reread(&self, kept_headers: &str, body: &[u8]) -> Value {
+    /// Reads a body that was verified and stored before as it was read then.
+    pub fn reread(&self, kept_headers: &str, body: &[u8]) -> Reread {
         let kept: std::collections::BTreeMap<String, String> =
             serde_json::from_str(kept_headers).unwrap_or_default();
-        self.scheme.parse(&Headers::from_iter(kept), body).json
+        let headers = Headers::from_iter(kept);
+        let parsed = self.scheme.parse(&headers, body);
+        let defect = identity::content_defect(&self.scheme, &headers, &parsed);
+        Reread { json: parsed.json, defect }
     }
+}
+
+/// A stored body, read again.
+#[derive(Debug)]
+pub struct Reread {
+    /// As [`VerifiedEvent::json`].
+    pub json: Value,
+    /// As [`VerifiedEvent::defect`], except for the event's id: the row has a key.
+    pub defect: Option<String>,
 }
 
 /// A delivery whose signature holds, while its events are read.
