@@ -118,6 +118,19 @@ fn parameters_are_what_the_event_says_and_the_json_is_the_senders_own_text() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_json() {
+    let daemon = with(&[(
+        "shop/charge.succeeded.sql",
+        "INSERT INTO seen VALUES ('event', :event), ('object', :object)",
+    )]);
+    let object = r#"{"z": 1, "a": 1.10}"#;
+    let body = event("evt_1", "charge.succeeded", object);
+    assert_eq!(daemon.stripe(&format!("\u{feff}{body}")), ok(PROCESSED));
+    assert_eq!(daemon.text("SELECT more FROM seen WHERE what = 'event'"), body);
+    assert_eq!(daemon.text("SELECT more FROM seen WHERE what = 'object'"), object);
+}
+
+#[test]
 fn every_statement_of_a_file_is_stepped_to_its_end() {
     let daemon = with(&[(
         "shop/charge.succeeded.sql",

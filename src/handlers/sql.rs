@@ -235,7 +235,9 @@ struct Texts<'a> {
 impl<'a> Texts<'a> {
     /// The sender's own text where there is one: writing it anew would round what does not fit a double.
     fn of(event: &Event<'a>) -> Self {
-        let exact = event.text.filter(|text| {
+        // a byte order mark is none of the JSON, and SQLite's functions refuse it
+        let text = event.text.map(|text| text.strip_prefix('\u{feff}').unwrap_or(text));
+        let exact = text.filter(|text| {
             serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value == *event.body)
         });
         let whole = exact.map_or_else(|| Cow::Owned(event.body.to_string()), Cow::Borrowed);
