@@ -793,7 +793,7 @@ fn a_report_is_one_line_of_json_in_the_documented_shape() {
     };
     assert_eq!(
         json(STRIPE_BODY.as_bytes(), NOW_S),
-        r#"{"ok":true,"event_id":"evt_1","event_type":"invoice.paid","secret":"env:SECRET","signed":{"header":"Stripe-Signature","algorithm":"HMAC-SHA256","bytes":196,"first":"1700000000.{\\n  \\\"","last":"id\\\": \\\"in_1\\\"}}\\n}\\n"}}"#
+        r#"{"ok":true,"event_id":"evt_1","event_type":"invoice.paid","secret":"env:SECRET","signed":{"header":"Stripe-Signature","algorithm":"HMAC-SHA256","bytes":196,"first":"1700000000.{\\n  \"","last":"id\": \"in_1\"}}\\n}\\n"}}"#
     );
     let refused: Value = serde_json::from_str(&json(b"{}", NOW_S)).unwrap();
     assert_eq!(

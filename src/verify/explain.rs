@@ -67,7 +67,7 @@ pub struct Signed {
     pub algorithm: &'static str,
     /// The length of the signed string; 0 for a static token, which signs nothing.
     pub bytes: usize,
-    /// Its first bytes, escaped.
+    /// Its first bytes; those that are no visible ASCII are escaped.
     pub first: String,
     /// Its last bytes, escaped.
     pub last: String,
@@ -86,10 +86,19 @@ impl Signed {
             header,
             algorithm: presented.algorithm.title(),
             bytes: string.len(),
-            first: string[..end].escape_ascii().to_string(),
-            last: string[string.len() - end..].escape_ascii().to_string(),
+            first: shown(&string[..end]),
+            last: shown(&string[string.len() - end..]),
         }
     }
+}
+
+/// Visible ASCII as it is, all else as `\n`, `\xe2` and the like.
+fn shown(bytes: &[u8]) -> String {
+    let shown = |byte: &u8| match byte {
+        b' '..=b'~' => vec![*byte],
+        byte => std::ascii::escape_default(*byte).collect(),
+    };
+    bytes.iter().flat_map(shown).map(char::from).collect()
 }
 
 impl Report {
