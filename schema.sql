@@ -160,7 +160,7 @@ CREATE TABLE outbox (
   endpoint          TEXT    NOT NULL,
   event_id          TEXT    NOT NULL,             -- the event it came from
   object_id         TEXT,                         -- the business object it is about; NULL: no order asked for
-  payload           ANY     NOT NULL,             -- the body to send: TEXT where valid UTF-8, else BLOB
+  payload           ANY,                          -- the body to send: TEXT where valid UTF-8, else BLOB; NULL once it was sent and purged
   content_type      TEXT    NOT NULL,
   headers           TEXT,                         -- of a forward: JSON of the headers kept from the delivery; NULL: a handler emitted it
   state             TEXT    NOT NULL DEFAULT 'pending',
@@ -178,6 +178,8 @@ CREATE TABLE outbox (
   -- 'pending' -> 'sending' -> 'delivered' | 'dead'; a retry is 'pending' again; 'delivered' is never left.
   CHECK (state IN ('pending', 'sending', 'delivered', 'dead')),
   CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
+  -- What is still to be sent is kept.
+  CHECK (payload IS NOT NULL OR state = 'delivered'),
   -- Only a row that somebody sends is leased.
   CHECK ((lease_id IS NOT NULL) = (state = 'sending')),
   CHECK (operation_key <> '' AND attempts >= 0)

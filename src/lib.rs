@@ -24,6 +24,7 @@ pub mod alerts;
 pub mod outgoing;
 pub mod db;
 mod encode;
+pub mod stretch;
 pub mod printable;
 pub mod clock;
 pub mod sync;

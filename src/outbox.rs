@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use sha2::{Digest, Sha256};
 
 use crate::encode::hex;
+use crate::stretch::Stretch;
 
 pub mod queue;
 
@@ -67,8 +68,16 @@ pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) 
 pub struct Queued {
     /// The destination's name.
     pub destination: String,
-    /// The body to send.
+    /// The body to send; `Null` once it was sent and purged.
     pub payload: Value,
+}
+
+impl Queued {
+    /// Whether the same is asked for again, as far as can still be told.
+    pub fn is(&self, asked: &Self) -> bool {
+        self.destination == asked.destination
+            && (self.payload == Value::Null || self.payload == asked.payload)
+    }
 }
 
 /// The operation with this key.
@@ -77,6 +86,29 @@ pub struct Queued {
 /// Any SQLite error.
 pub fn queued_as(conn: &Connection, operation_key: &str) -> rusqlite::Result<Option<Queued>> {
     conn.prepare_cached(QUEUED_AS)?.query_row([operation_key], queued).optional()
+}
+
+/// Rows after `after_id` that were delivered before a time and still have their payload: at most `rows_max`
+/// are looked at.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn delivered_before(
+    conn: &Connection,
+    after_id: i64,
+    rows_max: u32,
+    before_ms: i64,
+) -> rusqlite::Result<Stretch> {
+    Stretch::find(conn, DELIVERED_BEFORE, after_id, rows_max, before_ms)
+}
+
+/// Drops what these delivered rows (a JSON array of ids) have sent and were answered. Their keys stay: the
+/// same effect is not queued again.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn drop_payloads(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize> {
+    tx.prepare_cached(DROP_PAYLOADS)?.execute([ids])
 }
 
 /// The newest row; 0 where there is none.
@@ -379,6 +411,19 @@ const ENQUEUE: &str = "
             available_at_ms, created_at_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
     ON CONFLICT (operation_key) DO NOTHING";
+
+const DELIVERED_BEFORE: &str = "
+    SELECT json_group_array(id) FILTER (WHERE is_old), count(*) FILTER (WHERE is_old), max(id)
+      FROM (SELECT id, payload IS NOT NULL AND delivered_at_ms < ?3 AS is_old
+              FROM main.outbox
+             WHERE id > ?1
+             ORDER BY id
+             LIMIT ?2)";
+
+const DROP_PAYLOADS: &str = "
+    UPDATE main.outbox
+       SET payload = NULL, response_excerpt = NULL
+     WHERE id IN (SELECT value FROM json_each(?1)) AND delivered_at_ms IS NOT NULL";
 
 const QUEUED_AS: &str = "
     SELECT destination, payload FROM main.outbox WHERE operation_key = ?1";

@@ -10,7 +10,9 @@ use rusqlite::Connection;
 
 use crate::bookkeeping;
 use crate::db::OpenError;
-use crate::inbox::tombstones::{self, Stretch};
+use crate::inbox::tombstones;
+use crate::outbox;
+use crate::stretch::Stretch;
 use crate::writer::{WriteError, WriterHandle};
 
 /// Rows looked at in one step.
@@ -23,6 +25,7 @@ const VACUUM_PAGES: u32 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Payloads { after_id: i64 },
+    Sent { after_id: i64 },
     Keys { after_id: i64 },
     Pages { free_before: i64 },
     Done,
@@ -43,7 +46,7 @@ pub struct Purge {
 
 /// Who changes the rows that a step found.
 pub trait Changes {
-    /// Runs one of the three changes of a purge in a transaction of its own.
+    /// Runs one of the changes of a purge in a transaction of its own.
     ///
     /// # Errors
     /// When it could not be committed.
@@ -55,6 +58,8 @@ pub trait Changes {
 pub enum Change {
     /// Payloads of these rows, a JSON array of ids.
     DropPayloads(String),
+    /// Payloads of these delivered rows of the outbox, a JSON array of ids.
+    DropSent(String),
     /// These rows for good, a JSON array of ids.
     Forget(String),
     /// Some free pages.
@@ -76,6 +81,7 @@ impl Change {
     pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<()> {
         match self {
             Self::DropPayloads(ids) => tombstones::drop_payloads(tx, ids).map(drop),
+            Self::DropSent(ids) => outbox::drop_payloads(tx, ids).map(drop),
             Self::Forget(ids) => tombstones::forget(tx, ids).map(drop),
             Self::GiveBackPages => {
                 // a row for each page: it goes on while it is stepped
@@ -133,6 +139,16 @@ impl Purge {
                 self.payloads += found.count;
                 self.phase = match found.last_id {
                     Some(after_id) => Phase::Payloads { after_id },
+                    None => Phase::Sent { after_id: 0 },
+                };
+            }
+            Phase::Sent { after_id } => {
+                let found = outbox::delivered_before(reader, after_id, STRETCH_ROWS, self.payload_before_ms);
+                let found = found.map_err(unavailable)?;
+                self.apply(changes, &found, Change::DropSent)?;
+                self.payloads += found.count;
+                self.phase = match found.last_id {
+                    Some(after_id) => Phase::Sent { after_id },
                     None => Phase::Keys { after_id: 0 },
                 };
             }
@@ -234,6 +250,52 @@ mod tests {
         let changes = AtOnce(conn);
         while purge.step(open, &changes, 10_000).unwrap() {}
         assert_eq!((purge.payloads, purge.keys), (ROWS, ROWS));
+    }
+
+    #[test]
+    fn of_the_outbox_only_what_was_delivered_loses_its_payload_and_its_key_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inboxd.db");
+        let conn = db::open_writer(&path).unwrap();
+        conn.execute_batch(
+            r#"INSERT INTO outbox (destination, topic, operation_key, endpoint, event_id, payload, content_type,
+                                  state, response_excerpt, available_at_ms, created_at_ms, delivered_at_ms)
+               VALUES ('app', 'T', 'old', 'e', '1', '{"a":1}', 'application/json', 'delivered', 'ok', 0, 0, 999),
+                      ('app', 'T', 'new', 'e', '2', '{"a":1}', 'application/json', 'delivered', 'ok', 0, 0, 9500),
+                      ('app', 'T', 'dead', 'e', '3', '{"a":1}', 'application/json', 'dead', 'no', 0, 0, NULL),
+                      ('app', 'T', 'waits', 'e', '4', '{"a":1}', 'application/json', 'pending', NULL, 0, 0, NULL)"#,
+        )
+        .unwrap();
+        let open = || db::open_reader(&path, Duration::from_secs(3600));
+        let mut purge = Purge::new(Duration::from_secs(1), Duration::from_secs(1), 10_000, false);
+        let changes = AtOnce(conn);
+        while purge.step(open, &changes, 10_000).unwrap() {}
+        assert_eq!(purge.payloads, 1);
+        let left: String = changes
+            .0
+            .query_row(
+                "SELECT group_concat(operation_key || ' ' || coalesce(payload || response_excerpt, '-'), ', ')
+                   FROM (SELECT * FROM outbox WHERE state = 'delivered' ORDER BY id)",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        assert_eq!(left, r#"old -, new {"a":1}ok"#);
+        let kept: i64 = changes
+            .0
+            .query_row("SELECT count(*) FROM outbox WHERE payload IS NOT NULL", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(kept, 3);
+
+        // the key still tells that the effect was queued, to whatever payload
+        let known = outbox::queued_as(&changes.0, "old").unwrap().unwrap();
+        let asked = |destination: &str, payload: &str| outbox::Queued {
+            destination: destination.to_owned(),
+            payload: rusqlite::types::Value::Text(payload.to_owned()),
+        };
+        assert!(known.is(&asked("app", r#"{"a":1}"#)) && !known.is(&asked("other", r#"{"a":1}"#)));
+        let known = outbox::queued_as(&changes.0, "new").unwrap().unwrap();
+        assert!(known.is(&asked("app", r#"{"a":1}"#)) && !known.is(&asked("app", r#"{"a":2}"#)));
     }
 
     #[test]

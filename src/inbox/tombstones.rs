@@ -5,16 +5,7 @@
 
 use rusqlite::{Connection, Transaction};
 
-/// Rows of a stretch that are to be changed, and where the next stretch begins.
-#[derive(Debug, Default)]
-pub struct Stretch {
-    /// As a JSON array of row ids; empty text for none.
-    pub ids: String,
-    /// How many those are.
-    pub count: i64,
-    /// The last row looked at; `None` when there are no more.
-    pub last_id: Option<i64>,
-}
+use crate::stretch::Stretch;
 
 /// Rows after `after_id` whose payload may go: at most `rows_max` are looked at.
 ///
@@ -26,7 +17,7 @@ pub fn with_old_payload(
     rows_max: u32,
     before_ms: i64,
 ) -> rusqlite::Result<Stretch> {
-    stretch(conn, WITH_OLD_PAYLOAD, after_id, rows_max, before_ms)
+    Stretch::find(conn, WITH_OLD_PAYLOAD, after_id, rows_max, before_ms)
 }
 
 /// Rows after `after_id` whose key may be forgotten: at most `rows_max` are looked at.
@@ -39,23 +30,7 @@ pub fn with_old_key(
     rows_max: u32,
     before_ms: i64,
 ) -> rusqlite::Result<Stretch> {
-    stretch(conn, WITH_OLD_KEY, after_id, rows_max, before_ms)
-}
-
-fn stretch(
-    conn: &Connection,
-    sql: &str,
-    after_id: i64,
-    rows_max: u32,
-    before_ms: i64,
-) -> rusqlite::Result<Stretch> {
-    conn.prepare_cached(sql)?.query_row((after_id, rows_max, before_ms), |row| {
-        Ok(Stretch {
-            ids: row.get::<_, Option<String>>(0)?.unwrap_or_default(),
-            count: row.get(1)?,
-            last_id: row.get(2)?,
-        })
-    })
+    Stretch::find(conn, WITH_OLD_KEY, after_id, rows_max, before_ms)
 }
 
 /// Drops the payloads of these rows (a JSON array of ids) and leaves their keys.

@@ -196,7 +196,7 @@ impl Engine {
         };
         let asked = Queued { destination: destination.clone(), payload: Value::Text(payload.clone()) };
         match known {
-            Some(known) if known == asked => Ok(0),
+            Some(known) if known.is(&asked) => Ok(0),
             Some(_) => Err(failed(format!(
                 "inboxd_emit: {operation_key} was queued before with another payload or destination"
             ))),
