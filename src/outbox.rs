@@ -108,6 +108,7 @@ pub fn delivered_before(
 /// # Errors
 /// Any SQLite error; nothing was written then.
 pub fn drop_payloads(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize> {
+    tx.prepare_cached(DROP_EXCERPTS)?.execute([ids])?;
     tx.prepare_cached(DROP_PAYLOADS)?.execute([ids])
 }
 
@@ -419,6 +420,11 @@ const DELIVERED_BEFORE: &str = "
              WHERE id > ?1
              ORDER BY id
              LIMIT ?2)";
+
+const DROP_EXCERPTS: &str = "
+    UPDATE main.outbox_attempts
+       SET excerpt = NULL
+     WHERE outbox_id IN (SELECT value FROM json_each(?1)) AND excerpt IS NOT NULL";
 
 const DROP_PAYLOADS: &str = "
     UPDATE main.outbox

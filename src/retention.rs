@@ -266,6 +266,11 @@ mod tests {
                       ('app', 'T', 'waits', 'e', '4', '{"a":1}', 'application/json', 'pending', NULL, 0, 0, NULL)"#,
         )
         .unwrap();
+        conn.execute_batch(
+            "INSERT INTO outbox_attempts (outbox_id, number, started_at_ms, result, status, excerpt)
+             SELECT id, 1, 0, 'delivered', 200, 'ok' FROM outbox WHERE state = 'delivered'",
+        )
+        .unwrap();
         let open = || db::open_reader(&path, Duration::from_secs(3600));
         let mut purge = Purge::new(Duration::from_secs(1), Duration::from_secs(1), 10_000, false);
         let changes = AtOnce(conn);
@@ -286,6 +291,9 @@ mod tests {
             .query_row("SELECT count(*) FROM outbox WHERE payload IS NOT NULL", [], |row| row.get(0))
             .unwrap();
         assert_eq!(kept, 3);
+        let answers: i64 =
+            changes.0.query_row("SELECT count(excerpt) FROM outbox_attempts", [], |row| row.get(0)).unwrap();
+        assert_eq!(answers, 1);
 
         // the key still tells that the effect was queued, to whatever payload
         let known = outbox::queued_as(&changes.0, "old").unwrap().unwrap();
