@@ -15,6 +15,7 @@ use crate::inbox::queue::{self, Claimed, ErrorClass};
 use crate::outbox;
 use crate::outgoing::{Answer, NoAnswer};
 use crate::receive::{self, Claim, Endpoint, Outcome, Receipt};
+use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::sync::lock;
 use crate::verify::VerifiedEvent;
@@ -108,7 +109,7 @@ pub fn give_up(
     now_ms: i64,
 ) -> Result<(), WriteError> {
     for (endpoint, silence) in endpoints {
-        let before_ms = now_ms.saturating_sub(i64::try_from(silence.as_millis()).unwrap_or(i64::MAX));
+        let before_ms = now_ms.saturating_sub(retry::as_ms(*silence));
         let reason = "the application did not take it and the sender has stopped sending it; have it sent again from there";
         loop {
             let name = endpoint.clone();
@@ -186,7 +187,7 @@ impl Call {
     }
 
     fn settle(&self, claimed: Claimed, failure: Option<(u16, String)>) -> Asked {
-        let took_ms = i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX / 4);
+        let took_ms = retry::as_ms(self.start.elapsed());
         let now_ms = self.now_ms + took_ms;
         let (name, event_id) = (self.endpoint.config.name.clone(), claimed.event_id.clone());
         let told = failure.clone();

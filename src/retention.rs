@@ -12,6 +12,7 @@ use crate::bookkeeping;
 use crate::db::OpenError;
 use crate::inbox::tombstones;
 use crate::outbox;
+use crate::retry;
 use crate::stretch::Stretch;
 use crate::writer::{WriteError, WriterHandle};
 
@@ -24,11 +25,17 @@ const VACUUM_PAGES: u32 = 1_000;
 /// Where a purge is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Payloads { after_id: i64 },
-    Sent { after_id: i64 },
-    Keys { after_id: i64 },
+    Rows { what: Rows, after_id: i64 },
     Pages { free_before: i64 },
     Done,
+}
+
+/// The rows of one phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Payloads,
+    Sent,
+    Keys,
 }
 
 /// One purge, from the oldest row to the youngest.
@@ -106,13 +113,12 @@ impl Changes for WriterHandle {
 impl Purge {
     /// Payloads older than `payload`, keys older than `key`; with `is_dry` it only counts.
     pub fn new(payload: Duration, key: Duration, now_ms: i64, is_dry: bool) -> Self {
-        let before =
-            |age: Duration| now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let before = |age| now_ms.saturating_sub(retry::as_ms(age));
         Self {
             payload_before_ms: before(payload),
             key_before_ms: before(key),
             is_dry,
-            phase: Phase::Payloads { after_id: 0 },
+            phase: Phase::Rows { what: Rows::Payloads, after_id: 0 },
             payloads: 0,
             keys: 0,
         }
@@ -131,35 +137,15 @@ impl Purge {
         let unavailable = |error: rusqlite::Error| WriteError::Unavailable(error.to_string());
         let reader = &open().map_err(|error| WriteError::Unavailable(error.to_string()))?;
         match self.phase {
-            Phase::Payloads { after_id } => {
-                let found =
-                    tombstones::with_old_payload(reader, after_id, STRETCH_ROWS, self.payload_before_ms);
-                let found = found.map_err(unavailable)?;
-                self.apply(changes, &found, Change::DropPayloads)?;
-                self.payloads += found.count;
-                self.phase = match found.last_id {
-                    Some(after_id) => Phase::Payloads { after_id },
-                    None => Phase::Sent { after_id: 0 },
-                };
-            }
-            Phase::Sent { after_id } => {
-                let found = outbox::delivered_before(reader, after_id, STRETCH_ROWS, self.payload_before_ms);
-                let found = found.map_err(unavailable)?;
-                self.apply(changes, &found, Change::DropSent)?;
-                self.payloads += found.count;
-                self.phase = match found.last_id {
-                    Some(after_id) => Phase::Sent { after_id },
-                    None => Phase::Keys { after_id: 0 },
-                };
-            }
-            Phase::Keys { after_id } => {
-                let found = tombstones::with_old_key(reader, after_id, STRETCH_ROWS, self.key_before_ms);
-                let found = found.map_err(unavailable)?;
-                self.apply(changes, &found, Change::Forget)?;
-                self.keys += found.count;
-                self.phase = match found.last_id {
-                    Some(after_id) => Phase::Keys { after_id },
-                    None => Phase::Pages { free_before: i64::MAX },
+            Phase::Rows { what, after_id } => {
+                let found = self.find(what, reader, after_id).map_err(unavailable)?;
+                self.drop(what, &found, changes)?;
+                let begin = |what| Phase::Rows { what, after_id: 0 };
+                self.phase = match (found.last_id, what) {
+                    (Some(after_id), what) => Phase::Rows { what, after_id },
+                    (None, Rows::Payloads) => begin(Rows::Sent),
+                    (None, Rows::Sent) => begin(Rows::Keys),
+                    (None, Rows::Keys) => Phase::Pages { free_before: i64::MAX },
                 };
             }
             Phase::Pages { free_before } => {
@@ -190,16 +176,26 @@ impl Purge {
         format!("{} payloads and {} keys", self.payloads, self.keys)
     }
 
-    fn apply(
-        &self,
-        changes: &impl Changes,
-        found: &Stretch,
-        change: impl FnOnce(String) -> Change,
-    ) -> Result<(), WriteError> {
-        if found.count == 0 || self.is_dry {
-            return Ok(());
+    fn find(&self, what: Rows, reader: &Connection, after_id: i64) -> rusqlite::Result<Stretch> {
+        let (payload, key) = (self.payload_before_ms, self.key_before_ms);
+        match what {
+            Rows::Payloads => tombstones::with_old_payload(reader, after_id, STRETCH_ROWS, payload),
+            Rows::Sent => outbox::delivered_before(reader, after_id, STRETCH_ROWS, payload),
+            Rows::Keys => tombstones::with_old_key(reader, after_id, STRETCH_ROWS, key),
         }
-        changes.change(change(found.ids.clone()))
+    }
+
+    fn drop(&mut self, what: Rows, found: &Stretch, changes: &impl Changes) -> Result<(), WriteError> {
+        let (change, counted): (fn(String) -> Change, _) = match what {
+            Rows::Payloads => (Change::DropPayloads, &mut self.payloads),
+            Rows::Sent => (Change::DropSent, &mut self.payloads),
+            Rows::Keys => (Change::Forget, &mut self.keys),
+        };
+        if found.count > 0 && !self.is_dry {
+            changes.change(change(found.ids.clone()))?;
+        }
+        *counted += found.count;
+        Ok(())
     }
 }
 
