@@ -15,6 +15,7 @@ use crate::handlers::{self, Event, Handled, Handler, HandlerError};
 use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
+use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::verify::{BodyVaries, VerifiedEvent};
 use crate::writer::JobError;
@@ -92,18 +93,12 @@ pub enum Disposition {
 
 /// Decides what the endpoint does with the event.
 pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
-    if let Some(defect) = event.defect() {
-        return Disposition::Quarantine(defect.to_owned());
-    }
-    match scope(&endpoint.config, event.account(), event.livemode()) {
-        Scope::Matches => {}
-        Scope::Unknown(reason) => return Disposition::Quarantine(reason),
-        Scope::Mismatch => {
-            return match endpoint.config.on_scope_mismatch {
-                OnScopeMismatch::Refuse => Disposition::ScopeMismatch,
-                OnScopeMismatch::Ignore => Disposition::Ignore,
-            };
-        }
+    let hindrance = hindrance(&endpoint.config, event.defect(), event.account(), event.livemode());
+    match hindrance {
+        None => {}
+        Some(Hindrance::Question(reason)) => return Disposition::Quarantine(reason),
+        Some(Hindrance::Foreign(OnScopeMismatch::Refuse)) => return Disposition::ScopeMismatch,
+        Some(Hindrance::Foreign(OnScopeMismatch::Ignore)) => return Disposition::Ignore,
     }
     let event_type = event.event_type().unwrap_or_default();
     if !endpoint.config.forward.is_empty() || has_handler_for(endpoint, event_type) {
@@ -113,46 +108,42 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
     }
 }
 
-/// Why a stored event is not for the handlers, if so: the configuration may be another than when it came,
-/// and a person who puts an event back to work does not see into it.
-pub fn hindrance(
-    endpoint: &config::Endpoint,
-    account: Option<&str>,
-    livemode: Option<bool>,
-) -> Option<Handled> {
-    match scope(endpoint, account, livemode) {
-        Scope::Matches => None,
-        Scope::Unknown(reason) => Some(Handled::Quarantine(reason)),
-        Scope::Mismatch => Some(match endpoint.on_scope_mismatch {
-            OnScopeMismatch::Refuse => {
-                Handled::Quarantine("the event is of another mode or account than the endpoint".to_owned())
-            }
-            OnScopeMismatch::Ignore => Handled::Ignored,
-        }),
-    }
-}
-
 fn has_handler_for(endpoint: &Endpoint, event_type: &str) -> bool {
     endpoint.handlers.iter().any(|handler| handler.takes(event_type))
 }
 
-enum Scope {
-    Matches,
-    Mismatch,
-    Unknown(String),
+/// Why an event is not for the handlers.
+#[derive(Debug)]
+pub enum Hindrance {
+    /// A person has to look at it.
+    Question(String),
+    /// It is of another mode or account than the endpoint takes.
+    Foreign(OnScopeMismatch),
 }
 
-/// An event without an account is the own account's; an event without a mode is nobody's guess.
-fn scope(endpoint: &config::Endpoint, account: Option<&str>, livemode: Option<bool>) -> Scope {
+/// What keeps an event from the handlers: a defect of its content, else its scope. An event without an account
+/// is the own account's; an event without a mode is nobody's guess.
+pub fn hindrance(
+    endpoint: &config::Endpoint,
+    defect: Option<&str>,
+    account: Option<&str>,
+    livemode: Option<bool>,
+) -> Option<Hindrance> {
+    let foreign = Some(Hindrance::Foreign(endpoint.on_scope_mismatch));
+    if let Some(defect) = defect {
+        return Some(Hindrance::Question(defect.to_owned()));
+    }
     if let (Some(wanted), Some(account)) = (&endpoint.account, account)
         && wanted != account
     {
-        return Scope::Mismatch;
+        return foreign;
     }
     match (endpoint.livemode, livemode) {
-        (Some(wanted), Some(livemode)) if wanted != livemode => Scope::Mismatch,
-        (Some(_), None) => Scope::Unknown("the event does not say whether it is live or a test".to_owned()),
-        _ => Scope::Matches,
+        (Some(wanted), Some(livemode)) if wanted != livemode => foreign,
+        (Some(_), None) => {
+            Some(Hindrance::Question("the event does not say whether it is live or a test".to_owned()))
+        }
+        _ => None,
     }
 }
 
@@ -286,7 +277,7 @@ pub fn claim(
             known.id
         }
     };
-    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
+    let lease_ms = retry::as_ms(lease);
     Ok(match queue::claim_one(tx, id, lease_id, lease_ms, now_ms)? {
         OneClaim::Work(claimed) => Claim::Ask(claimed),
         OneClaim::HeldUntil(until_ms) => {

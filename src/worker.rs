@@ -12,11 +12,11 @@ use std::time::Duration;
 use rusqlite::Transaction;
 
 use crate::bookkeeping;
-use crate::config::Mode;
+use crate::config::{Mode, OnScopeMismatch};
 use crate::handlers::{self, Event, Handled};
 use crate::inbox::State;
 use crate::inbox::queue::{self, Claim, ClaimTerms, Claimed, ErrorClass};
-use crate::receive::{self, Endpoint, Forwarded};
+use crate::receive::{self, Endpoint, Forwarded, Hindrance};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::sync::lock;
@@ -234,17 +234,17 @@ impl Worker {
         let Some(endpoint) = self.endpoints.get(&claimed.endpoint).map(Arc::clone) else {
             return Ok(None);
         };
-        let Reread { json: body, defect } =
+        let Reread { json: body, defect, content_type } =
             endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
-        let scope = receive::hindrance(&endpoint.config, claimed.account.as_deref(), claimed.livemode);
-        let hindrance = defect.map(Handled::Quarantine).or(scope);
-        let content_type = content_type(&claimed.headers);
+        let account = claimed.account.as_deref();
+        let hindrance = receive::hindrance(&endpoint.config, defect.as_deref(), account, claimed.livemode);
+        let hindered = hindrance.map(without_work);
         let claimed = Arc::clone(claimed);
         self.writer.run(move |tx| {
             if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
                 return Ok(None);
             }
-            if let Some(handled) = hindrance.clone() {
+            if let Some(handled) = hindered.clone() {
                 return settle(tx, &claimed, handled, now_ms).map(Some);
             }
             let event = Event {
@@ -324,9 +324,16 @@ fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forward
     }
 }
 
-fn content_type(kept_headers: &str) -> Option<String> {
-    let mut kept: HashMap<String, String> = serde_json::from_str(kept_headers).ok()?;
-    kept.remove("content-type")
+/// What becomes of a stored event that is not for the handlers: the configuration may be another than when it
+/// came, and a person who puts an event back to work does not see into it.
+fn without_work(hindrance: Hindrance) -> Handled {
+    match hindrance {
+        Hindrance::Question(reason) => Handled::Quarantine(reason),
+        Hindrance::Foreign(OnScopeMismatch::Refuse) => {
+            Handled::Quarantine("the event is of another mode or account than the endpoint".to_owned())
+        }
+        Hindrance::Foreign(OnScopeMismatch::Ignore) => Handled::Ignored,
+    }
 }
 
 fn classify(error: &WriteError) -> (ErrorClass, String) {

@@ -336,7 +336,8 @@ impl Verifier {
         let headers = Headers::from_iter(kept);
         let parsed = self.scheme.parse(&headers, body);
         let defect = identity::content_defect(&self.scheme, &headers, &parsed);
-        Reread { json: parsed.json, defect }
+        let content_type = headers.first("content-type").map(str::to_owned);
+        Reread { json: parsed.json, defect, content_type }
     }
 }
 
@@ -347,6 +348,8 @@ pub struct Reread {
     pub json: Value,
     /// As [`VerifiedEvent::defect`], except for the event's id: the row has a key.
     pub defect: Option<String>,
+    /// As [`VerifiedEvent::content_type`].
+    pub content_type: Option<String>,
 }
 
 /// A delivery whose signature holds, while its events are read.
