@@ -2,7 +2,7 @@
 //! became of it to an answer in one exhaustive `match`, then dresses it as the provider wants it.
 //!
 //! Requests come from the front alone, complete and well-formed, over a private Unix socket. A worker
-//! never waits for the store: the request goes along with its job and is answered after COMMIT.
+//! never waits for the store: the way back to the sender goes along with the job, and is used after COMMIT.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -95,7 +95,8 @@ impl<'de> Visitor<'de> for Kept<'_> {
             self.0.keys().filter_map(|step| step.parse::<usize>().ok()).max().map_or(0, |last| last + 1);
         let mut values = Vec::new();
         for place in 0.. {
-            let value = match self.0.get(&place.to_string()).filter(|_| place < places) {
+            let wanted = (place < places).then(|| self.0.get(&place.to_string())).flatten();
+            let value = match wanted {
                 Some(wanted) => list.next_element_seed(wanted)?,
                 None => list.next_element::<Checked>()?.map(|_| Value::Null),
             };
