@@ -462,7 +462,8 @@ fn runtime_dir() -> Option<PathBuf> {
     dirs.split(':').next().filter(|dir| dir.starts_with('/')).map(PathBuf::from)
 }
 
-fn is_absent(error: &io::Error) -> bool {
+/// Whether there is nothing at the path that was tried.
+pub fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

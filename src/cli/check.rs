@@ -8,14 +8,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use inboxd::config::{Address, Config, ConfigError, Endpoint, MissingSecrets, Problem};
+use inboxd::config::{Address, Config, ConfigError, Endpoint, MissingSecrets, Problem, is_absent};
 use inboxd::daemon;
 use inboxd::printable::printable;
 use rustix::fs::Access;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::{Context, Failure, is_absent, put, say};
+use super::{Context, Failure, put, say};
 
 /// Exit 0, or 3 with every problem on stderr. Reads secrets, makes none, writes nothing.
 pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Read as _, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use inboxd::config::{Config, MissingSecrets, closest, preset_names, secret_from_file};
+use inboxd::config::{Config, MissingSecrets, closest, is_absent, preset_names, secret_from_file};
 use inboxd::printable::printable;
 use inboxd::verify::Secret;
 use serde_json::Value;
@@ -160,11 +160,6 @@ pub(crate) fn secret_of(path: &Path) -> Result<Secret, Failure> {
 fn unreadable(path: &Path, what: &str, error: io::Error) -> Failure {
     let exit = if is_absent(&error) { Exit::NotFound } else { Exit::Failed };
     Failure::new(exit, format!("cannot read {what} from {}", path.display())).because(error)
-}
-
-/// Whether there is nothing at that path.
-pub(crate) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// What may have been meant by a provider's name that is none.
