@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::config::{self, Address, Config};
 use crate::db::{self, DataDirLock, OpenError};
 use crate::dispatcher::{Dispatcher, Target};
-use crate::front;
+use crate::front::{self, Relay};
 use crate::handlers::Registry;
 use crate::http::App;
 use crate::inbox;
@@ -158,7 +158,7 @@ enum Event {
 /// A running daemon. Dropping it does not stop it; [`Daemon::wait`] does, when it is time.
 pub struct Daemon {
     app: Arc<App>,
-    server: Arc<tiny_http::Server>,
+    relay: Arc<Relay>,
     fronts: Vec<front::Handle>,
     front_threads: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
@@ -171,7 +171,7 @@ pub struct Daemon {
     background: Background,
     folders: Folders,
     socket_files: Vec<SocketFile>,
-    run_dir: RunDir,
+    _run_dir: RunDir,
     /// What feeds the watchdog, until it is set to work.
     probe: Option<Probe>,
     watchdog: Option<Watchdog>,
@@ -247,14 +247,14 @@ impl Daemon {
         };
         let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
-        let server = serve_behind_the_front(&run_dir)?;
-        let workers = spawn_workers(&app, &server, &sender)?;
+        let relay = relay_in(&run_dir)?;
+        let workers = spawn_workers(&app, &relay, &sender)?;
 
         let descriptors = front::raise_descriptor_limit();
         let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
         let mut daemon = Self {
             app,
-            server,
+            relay,
             fronts: Vec::new(),
             front_threads: Vec::new(),
             workers,
@@ -267,7 +267,7 @@ impl Daemon {
             background,
             folders,
             socket_files,
-            run_dir,
+            _run_dir: run_dir,
             watchdog: None,
             _lock: lock,
         };
@@ -392,10 +392,10 @@ impl Daemon {
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
         // the run directory and the lock go last, with what is left of self
-        let Self { app, server, fronts, workers, background, events, .. } = self;
+        let Self { app, relay, fronts, workers, background, events, .. } = self;
         background.stop();
         for _ in &workers {
-            server.unblock();
+            relay.unblock();
         }
         for worker in workers {
             if worker.join().is_err() {
@@ -428,7 +428,7 @@ impl Daemon {
         let is_public = name == front::WEBHOOKS;
         let settings = front::Settings {
             listener: name,
-            upstream_socket: self.run_dir.socket(),
+            relay: Arc::clone(&self.relay),
             connections_max: if is_public { limits.connections_max } else { ADMIN_CONNECTIONS_MAX },
             descriptors_max: if is_public {
                 descriptors.saturating_sub(DESCRIPTORS_KEPT + ADMIN_DESCRIPTORS)
@@ -558,11 +558,10 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
     }
 }
 
-fn serve_behind_the_front(run_dir: &RunDir) -> Result<Arc<tiny_http::Server>, StartError> {
+fn relay_in(run_dir: &RunDir) -> Result<Arc<Relay>, StartError> {
     let socket = run_dir.socket();
-    tiny_http::Server::http_unix(&socket)
-        .map(Arc::new)
-        .map_err(|error| StartError::Other(format!("cannot listen on {}: {error}", socket.display())))
+    let listens = |error| StartError::Other(format!("cannot listen on {}: {error}", socket.display()));
+    Relay::bind(socket.clone()).map(Arc::new).map_err(listens)
 }
 
 fn targets(
@@ -575,14 +574,14 @@ fn targets(
 
 fn spawn_workers(
     app: &Arc<App>,
-    server: &Arc<tiny_http::Server>,
+    relay: &Arc<Relay>,
     events: &Sender<Event>,
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     let count = thread::available_parallelism().map_or(2, |n| n.get().max(2));
     let worker = |index: usize| {
-        let (app, server, events) = (Arc::clone(app), Arc::clone(server), events.clone());
+        let (app, relay, events) = (Arc::clone(app), Arc::clone(relay), events.clone());
         spawn(&format!("http-{index}"), move || {
-            if let Err(error) = app.serve(&server) {
+            if let Err(error) = app.serve(&relay) {
                 tell(&events, Event::HttpFailed(error.to_string()));
             }
         })

@@ -1,9 +1,9 @@
 //! The front door: the only code that reads bytes from the network.
 //!
 //! It bounds everything a stranger can make the process hold (connections, bytes, time), checks the
-//! framing strictly, and hands each complete, well-formed request to tiny_http over a private Unix
-//! socket: one connection per request. The whole answer is read before the client sees a byte of it,
-//! so no worker ever waits for the network.
+//! framing strictly, and has each complete, well-formed request brought to a worker by tiny_http, behind
+//! a private Unix socket. The whole answer is read before the client sees a byte of it, so no worker
+//! ever waits for the network.
 //!
 //! It never looks at a path (except to ask for the size limit of its body), at a signature or at the
 //! content of a body; it never touches the database; nothing a client does ends the accept loop.
@@ -13,6 +13,7 @@ mod chunked;
 mod connection;
 mod head;
 mod refusal;
+mod relay;
 mod stream;
 mod table;
 mod upstream;
@@ -22,7 +23,6 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::sync::lock;
 use budget::Budget;
 use refusal::{Reason, Refusal};
+pub use relay::{Relay, Request, WayBack};
 use stream::Stream;
 use table::{Admission, Slot, Table};
 use upstream::Upstream;
@@ -42,19 +43,6 @@ pub const WEBHOOKS: &str = "webhooks";
 
 /// The name of the private listener.
 pub const ADMIN: &str = "admin";
-
-/// The header that names the listener a request came through. Clients cannot send it.
-pub const LISTENER_HEADER: &str = "X-Inboxd-Listener";
-
-/// The header with the client's address. Clients cannot send it.
-pub const PEER_HEADER: &str = "X-Inboxd-Peer";
-
-/// The header of a request whose header values had bytes over 0x7F: these and `%` are percent-encoded
-/// in all values. Clients cannot send it.
-pub const ESCAPED_HEADER: &str = "X-Inboxd-Escaped";
-
-/// How the names begin that the front alone may use; headers of clients under such a name are dropped.
-pub const OWN_HEADERS: &str = "X-Inboxd-";
 
 /// A socket that is bound and listening, made here or handed over by systemd.
 #[derive(Debug)]
@@ -67,10 +55,10 @@ pub enum Listener {
 
 /// What one front is to serve.
 pub struct Settings {
-    /// `webhooks` or `admin`: sent on with every request as `X-Inboxd-Listener`.
+    /// `webhooks` or `admin`: said of every request.
     pub listener: &'static str,
-    /// Where tiny_http listens: a socket in a directory that only this user can enter.
-    pub upstream_socket: PathBuf,
+    /// What brings requests to the workers.
+    pub relay: Arc<Relay>,
     /// Connections open at one time, if the descriptors allow.
     pub connections_max: usize,
     /// How many file descriptors this front may use, tiny_http's side of its requests included.
@@ -164,7 +152,8 @@ impl Front {
         }
         // Again, for a longer queue than std asks for: where it overflows, a client waits a second.
         rustix::net::listen(&listener, QUEUE_MAX)?;
-        let caps = Caps::derive(&settings);
+        let caps =
+            Caps::derive(settings.connections_max, settings.descriptors_max, settings.bounds.upstream_max);
         log::info!(
             "front {}: at most {} connections and {} requests at a time (limits.connections_max {}, {} descriptors)",
             settings.listener,
@@ -177,7 +166,7 @@ impl Front {
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
-            upstream: Upstream::new(settings.upstream_socket.clone(), caps.upstream, &settings.bounds),
+            upstream: Upstream::new(Arc::clone(&settings.relay), caps.upstream, &settings.bounds),
             budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
             refusals: Throttle::default(),
@@ -413,10 +402,10 @@ struct Caps {
 }
 
 impl Caps {
-    fn derive(settings: &Settings) -> Self {
-        let upstream = settings.bounds.upstream_max.min(settings.descriptors_max / 16).max(1);
-        let room = settings.descriptors_max.saturating_sub(upstream * DESCRIPTORS_PER_REQUEST);
-        let connections = settings.connections_max.min(room / 9 * 8).max(1);
+    fn derive(connections_max: usize, descriptors_max: usize, upstream_max: usize) -> Self {
+        let upstream = upstream_max.min(descriptors_max / 16).max(1);
+        let room = descriptors_max.saturating_sub(upstream * DESCRIPTORS_PER_REQUEST);
+        let connections = connections_max.min(room / 9 * 8).max(1);
         Self { connections, leaving: (connections / 8).clamp(1, 64), upstream }
     }
 }
@@ -460,7 +449,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("listener", &self.listener)
-            .field("upstream_socket", &self.upstream_socket)
+            .field("relay", &self.relay)
             .field("connections_max", &self.connections_max)
             .field("descriptors_max", &self.descriptors_max)
             .field("trusted_proxies", &self.trusted_proxies)
@@ -498,24 +487,11 @@ mod tests {
         for (descriptors_max, connections_max) in
             [(20, 512), (100, 512), (192, 512), (960, 512), (1 << 20, 512), (5000, 20_000)]
         {
-            let caps = Caps::derive(&settings(descriptors_max, connections_max));
+            let caps = Caps::derive(connections_max, descriptors_max, 64);
             let needed = caps.connections + caps.leaving + caps.upstream * DESCRIPTORS_PER_REQUEST;
             assert!(needed <= descriptors_max, "{descriptors_max}: {caps:?}");
         }
-        let ample = Caps::derive(&settings(1 << 20, 512));
+        let ample = Caps::derive(512, 1 << 20, 64);
         assert_eq!(ample, Caps { connections: 512, leaving: 64, upstream: 64 });
-    }
-
-    fn settings(descriptors_max: usize, connections_max: usize) -> Settings {
-        Settings {
-            listener: "webhooks",
-            upstream_socket: PathBuf::new(),
-            connections_max,
-            descriptors_max,
-            body_bytes_max: Box::new(|_| 0),
-            trusted_proxies: Vec::new(),
-            bounds: Bounds::default(),
-            on_dead: Box::new(|_| {}),
-        }
     }
 }

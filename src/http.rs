@@ -1,20 +1,21 @@
 //! The HTTP side of a delivery: routes by path, verifies, hands the job to the writer, and maps what
 //! became of it to an answer in one exhaustive `match`, then dresses it as the provider wants it.
 //!
-//! Requests come from the front alone, complete and well-formed, over a private Unix socket. A worker
-//! never waits for the store: the way back to the sender goes along with the job, and is used after COMMIT.
+//! Requests come from the front alone, complete and well-formed. A worker never waits for the store: the
+//! way back to the sender goes along with the job, and is used after COMMIT.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tiny_http::{Method, Request, StatusCode};
+use tiny_http::StatusCode;
 
 use crate::clock;
 use crate::config::Mode;
-use crate::front;
+use crate::front::{self, Relay, Request, WayBack};
 use crate::proxy::{Asked, Proxy};
 use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
 use crate::sync::Wake;
@@ -137,61 +138,53 @@ impl App {
         self.endpoints.get(route(path)).map(|endpoint| endpoint.config.body_bytes_max)
     }
 
-    /// Serves requests until the server is unblocked or its listener is gone.
+    /// Serves requests until the relay is unblocked or its listener is gone.
     ///
     /// # Errors
     /// When tiny_http can accept no more connections; the process has to start again.
-    pub fn serve(&self, server: &tiny_http::Server) -> io::Result<()> {
+    pub fn serve(&self, relay: &Relay) -> io::Result<()> {
         loop {
-            let request = server.recv()?;
-            if catch_unwind(AssertUnwindSafe(|| self.handle(request))).is_err() {
+            let (request, way_back) = relay.receive()?;
+            if catch_unwind(AssertUnwindSafe(|| self.handle(request, way_back))).is_err() {
                 log::error!("a request handler panicked; its sender is told to try again");
             }
         }
     }
 
-    fn handle(&self, mut request: Request) {
-        let path = request.url().split('?').next().unwrap_or_default().to_owned();
-        let listener = header(&request, front::LISTENER_HEADER).unwrap_or_default();
-        match path.as_str() {
-            "/livez" => self.probe(request, Answer::Alive),
+    fn handle(&self, request: Request, way_back: WayBack) {
+        let path = request.target.split('?').next().unwrap_or_default();
+        match path {
+            "/livez" => probe(&request, way_back, &Answer::Alive),
             "/readyz" => {
                 let is_ready =
                     self.writer.health().obstacle().is_none() && !self.is_draining.load(Ordering::Acquire);
-                self.probe(request, if is_ready { Answer::Ready } else { Answer::NotReady });
+                probe(&request, way_back, if is_ready { &Answer::Ready } else { &Answer::NotReady });
             }
-            path if self.probe_path.as_deref() == Some(path) => {
-                let caller = Caller::of(request);
-                self.writer.probe(move || {
-                    caller.answer(&Answer::Alive, NOBODY);
-                });
-            }
-            path => match self.endpoints.get(route(path)).filter(|_| listener == front::WEBHOOKS) {
+            path if self.probe_path.as_deref() == Some(path) => self.writer.probe(move || {
+                answer(way_back, &Answer::Alive, NOBODY);
+            }),
+            path => match self.endpoints.get(route(path)).filter(|_| request.listener == front::WEBHOOKS) {
                 None => {
-                    Caller::of(request).answer(&Answer::NotFound, NOBODY);
+                    answer(way_back, &Answer::NotFound, NOBODY);
                 }
-                Some(endpoint) if *request.method() != Method::Post => self.challenge(request, endpoint),
-                Some(endpoint) => match read_body(&mut request) {
-                    Ok(body) => self.receive(request, endpoint, body),
-                    // the front sends complete requests only: it has gone away
-                    Err(error) => log::debug!("a request ended early: {error}"),
-                },
+                Some(endpoint) => {
+                    let (endpoint, answers) = (Arc::clone(endpoint), Arc::clone(&self.answers));
+                    let sender = Sender { way_back, endpoint, answers };
+                    if request.method == "POST" {
+                        self.receive(request, sender);
+                    } else {
+                        self.challenge(&request, sender);
+                    }
+                }
             },
         }
     }
 
-    fn probe(&self, request: Request, result: Answer) {
-        let is_read = matches!(request.method(), Method::Get | Method::Head);
-        let result = if is_read { result } else { Answer::MethodNotAllowed("GET, HEAD") };
-        Caller::of(request).answer(&result, NOBODY);
-    }
-
     /// A handshake without a body, where the provider has one; else the wrong method.
-    fn challenge(&self, request: Request, endpoint: &Arc<Endpoint>) {
-        let (headers, url) = (Headers::default(), self.public_url(&request));
-        let method = request.method().as_str();
-        let delivery = Delivery { method, url: &url, headers: &headers, body: &[][..] };
-        let config = &endpoint.config;
+    fn challenge(&self, request: &Request, sender: Sender) {
+        let (headers, url) = (Headers::default(), self.public_url(&request.target));
+        let delivery = Delivery { method: &request.method, url: &url, headers: &headers, body: &[][..] };
+        let config = &sender.endpoint.config;
         let result = match config.verifier.unsigned_handshake(&delivery) {
             Some(reply) => {
                 log::info!("handshake endpoint={} status={}", config.name, reply.status);
@@ -202,23 +195,14 @@ impl App {
                 _ => Answer::MethodNotAllowed("POST"),
             },
         };
-        self.sender(request, endpoint).answer(&result);
-    }
-
-    fn sender(&self, request: Request, endpoint: &Arc<Endpoint>) -> Sender {
-        let (caller, answers) = (Caller::of(request), Arc::clone(&self.answers));
-        Sender { caller, endpoint: Arc::clone(endpoint), answers }
+        sender.answer(&result);
     }
 
     /// Verifies one delivery and hands it to the writer, together with whoever waits for the answer.
-    fn receive(&self, request: Request, endpoint: &Arc<Endpoint>, body: Vec<u8>) {
+    fn receive(&self, request: Request, sender: Sender) {
         let now_ms = clock::now_ms();
-        let verified = self.verify(&request, endpoint, body, now_ms);
-        if let Err(rejection) = &verified {
-            log_rejection(&request, endpoint, rejection);
-        }
-        let (sender, endpoint) = (self.sender(request, endpoint), Arc::clone(endpoint));
-        let events = match verified {
+        let endpoint = Arc::clone(&sender.endpoint);
+        let events = match self.verify(request, &endpoint, now_ms) {
             Ok(Verified::Events(events)) => events,
             Ok(Verified::Handshake(reply)) => {
                 log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
@@ -274,27 +258,26 @@ impl App {
         });
     }
 
-    fn verify(
-        &self,
-        request: &Request,
-        endpoint: &Endpoint,
-        body: Vec<u8>,
-        now_ms: i64,
-    ) -> Result<Verified, Rejection> {
-        let (headers, url) = (headers(request), self.public_url(request));
-        let delivery = Delivery { method: request.method().as_str(), url: &url, headers: &headers, body };
+    fn verify(&self, request: Request, endpoint: &Endpoint, now_ms: i64) -> Result<Verified, Rejection> {
+        let Request { peer, method, target, headers, body, .. } = request;
+        let (headers, url) = (Headers::from_iter(headers), self.public_url(&target));
+        let delivery = Delivery { method: &method, url: &url, headers: &headers, body };
         let verifier = &endpoint.config.verifier;
-        match verifier.unsigned_handshake(&delivery.borrowed()) {
+        let verified = match verifier.unsigned_handshake(&delivery.borrowed()) {
             Some(reply) => Ok(Verified::Handshake(reply)),
             None => verifier.verify(delivery, now_ms),
+        };
+        if let Err(rejection) = &verified {
+            log_rejection(&endpoint.config.name, peer, &headers, rejection);
         }
+        verified
     }
 
     /// The URL as the sender knows it: host and scheme from the configuration, the rest from the request.
-    fn public_url(&self, request: &Request) -> String {
+    fn public_url(&self, target: &str) -> String {
         match &self.public_url {
-            Some(base) => format!("{base}{}", request.url()),
-            None => request.url().to_owned(),
+            Some(base) => format!("{base}{target}"),
+            None => target.to_owned(),
         }
     }
 }
@@ -317,7 +300,7 @@ fn one_for_application(
 
 /// Who waits for the answer to a delivery.
 struct Sender {
-    caller: Caller,
+    way_back: WayBack,
     endpoint: Arc<Endpoint>,
     answers: Arc<Answers>,
 }
@@ -325,7 +308,7 @@ struct Sender {
 impl Sender {
     fn answer(self, result: &Answer) {
         let preset = self.endpoint.config.verifier.scheme().behaviour();
-        self.answers.count(self.caller.answer(result, preset));
+        self.answers.count(answer(self.way_back, result, preset));
     }
 }
 
@@ -387,63 +370,26 @@ fn route(path: &str) -> &str {
     }
 }
 
-fn read_body(request: &mut Request) -> io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(request.body_length().unwrap_or(0));
-    request.as_reader().read_to_end(&mut body)?;
-    Ok(body)
-}
-
-/// As the client sent them: the front has escaped what tiny_http would not take.
-fn headers(request: &Request) -> Headers {
-    let is_escaped = header(request, front::ESCAPED_HEADER).is_some();
-    let mut headers = Headers::default();
-    for header in request.headers() {
-        let value = header.value.as_str();
-        let name = header.field.as_str().as_str();
-        headers.push(name, if is_escaped { unescaped(value) } else { value.to_owned() });
-    }
-    headers
-}
-
-/// Undoes percent-encoding; bytes that are not UTF-8 are taken for Latin-1.
-fn unescaped(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            bytes.push(byte);
-            rest = &after[2..];
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| error.as_bytes().iter().copied().map(char::from).collect())
-}
-
-fn header<'a>(request: &'a Request, name: &'static str) -> Option<&'a str> {
-    request.headers().iter().find(|header| header.field.equiv(name)).map(|header| header.value.as_str())
-}
-
-fn log_rejection(request: &Request, endpoint: &Endpoint, rejection: &Rejection) {
-    let name = &endpoint.config.name;
-    let peer = header(request, front::PEER_HEADER).unwrap_or("-");
+fn log_rejection(name: &str, peer: Option<IpAddr>, headers: &Headers, rejection: &Rejection) {
+    let peer = peer.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
     let reason = rejection.reason();
     match rejection {
         Rejection::TimestampOutsideTolerance { skew_s } => {
             log::info!("refused endpoint={name} peer={peer} reason={reason} skew_s={skew_s}");
         }
         Rejection::SignatureMissing | Rejection::EventIdMissing => {
-            let names = request.headers().iter().map(|header| header.field.as_str().as_str());
-            let names: Vec<_> = names.filter(|name| !name.starts_with(front::OWN_HEADERS)).collect();
+            let names: Vec<_> = headers.iter().map(|(name, _)| name).collect();
             log::info!("refused endpoint={name} peer={peer} reason={reason} headers={}", names.join(","));
         }
         Rejection::SignatureMalformed | Rejection::SignatureMismatch => {
             log::info!("refused endpoint={name} peer={peer} reason={reason}");
         }
     }
+}
+
+fn probe(request: &Request, way_back: WayBack, result: &Answer) {
+    let is_read = matches!(request.method.as_str(), "GET" | "HEAD");
+    answer(way_back, if is_read { result } else { &Answer::MethodNotAllowed("GET, HEAD") }, NOBODY);
 }
 
 /// The contract with senders: one status and one line for each answer.
@@ -529,55 +475,40 @@ fn wire(answer: &Answer, preset: &Preset) -> Wire {
 /// A TwiML document that says nothing.
 const TWIML: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
 
-/// Where the answer to one request goes. The request itself is gone by then: as long as it is kept, a thread
-/// of tiny_http waits for its end.
-struct Caller {
-    out: Box<dyn Write + Send>,
-    is_head: bool,
-}
-
-impl Caller {
-    fn of(request: Request) -> Self {
-        Self { is_head: *request.method() == Method::Head, out: request.into_writer() }
+/// Sends an answer. Returns its status.
+fn answer(way_back: WayBack, answer: &Answer, preset: &Preset) -> u16 {
+    let Wire { status, content_type, body, untold } = wire(answer, preset);
+    let mut lines = vec![
+        ("Date", clock::http_date(clock::now_ms())),
+        ("Content-Type", content_type.to_owned()),
+        ("Content-Length", body.len().to_string()),
+    ];
+    if let Some(word) = untold {
+        lines.push((OUTCOME_HEADER, word.to_owned()));
     }
-
-    /// Returns the status.
-    fn answer(mut self, answer: &Answer, preset: &Preset) -> u16 {
-        let Wire { status, content_type, body, untold } = wire(answer, preset);
-        let mut lines = vec![
-            ("Date", clock::http_date(clock::now_ms())),
-            ("Content-Type", content_type.to_owned()),
-            ("Content-Length", body.len().to_string()),
-        ];
-        if let Some(word) = untold {
-            lines.push((OUTCOME_HEADER, word.to_owned()));
-        }
-        if let Answer::Handshake(_) = answer {
-            // a challenge is a stranger's text: no browser may take it for a page
-            lines.push(("X-Content-Type-Options", "nosniff".to_owned()));
-        }
-        let retry_after_s = match answer {
-            Answer::InProgress(seconds) => Some(*seconds),
-            Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
-            _ => (status == 503).then_some(RETRY_AFTER_S),
-        };
-        if let Some(seconds) = retry_after_s {
-            lines.push(("Retry-After", seconds.to_string()));
-        }
-        if let Answer::MethodNotAllowed(allowed) = answer {
-            lines.push(("Allow", (*allowed).to_owned()));
-        }
-        let mut text = format!("HTTP/1.0 {status} {}\r\n", StatusCode(status).default_reason_phrase());
-        for (name, value) in lines {
-            text.extend([name, ": ", &value, "\r\n"]);
-        }
-        text.push_str("\r\n");
-        if !self.is_head {
-            text.push_str(&body);
-        }
-        if let Err(error) = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
-            log::debug!("an answer could not be sent: {error}");
-        }
-        status
+    if let Answer::Handshake(_) = answer {
+        // a challenge is a stranger's text: no browser may take it for a page
+        lines.push(("X-Content-Type-Options", "nosniff".to_owned()));
     }
+    let retry_after_s = match answer {
+        Answer::InProgress(seconds) => Some(*seconds),
+        Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
+        _ => (status == 503).then_some(RETRY_AFTER_S),
+    };
+    if let Some(seconds) = retry_after_s {
+        lines.push(("Retry-After", seconds.to_string()));
+    }
+    if let Answer::MethodNotAllowed(allowed) = answer {
+        lines.push(("Allow", (*allowed).to_owned()));
+    }
+    let mut text = format!("HTTP/1.0 {status} {}\r\n", StatusCode(status).default_reason_phrase());
+    for (name, value) in lines {
+        text.extend([name, ": ", &value, "\r\n"]);
+    }
+    text.push_str("\r\n");
+    text.push_str(&body);
+    if let Err(error) = way_back.send(text.as_bytes()) {
+        log::debug!("an answer could not be sent: {error}");
+    }
+    status
 }

@@ -16,7 +16,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use inboxd::front::{Bounds, Front, Handle, Listener, Settings, raise_descriptor_limit};
+use inboxd::front::{
+    Bounds, Front, Handle, Listener, Relay, Request, Settings, WayBack, raise_descriptor_limit,
+};
 use sha2::{Digest, Sha256};
 use support::{HANG_TIME, skipped, wait_for};
 
@@ -167,21 +169,15 @@ fn the_application_sees_the_exact_body_the_end_to_end_headers_and_who_asked() {
     let front = Fixture::start();
     let mut client = front.client();
     client.send(
-        b"POST /p?q=1 HTTP/1.1\r\nHost: h\r\nX-Sig: a=b\r\nX-Inboxd-Peer: 6.6.6.6\r\nx-inboxd-LISTENER: admin\r\nUpgrade: h2c\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe\0\xffo",
+        b"POST /p?q=1 HTTP/1.1\r\nHost: h\r\nX-Sig: a=b\r\nUpgrade: h2c\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe\0\xffo",
     );
     let echo = client.answer().json();
     assert_eq!(echo["method"], "POST");
     assert_eq!(echo["path"], "/p?q=1");
     assert_eq!(echo["length"], 5);
     assert_eq!(echo["sha256"], sha256(b"he\0\xffo").as_str());
-    let headers = serde_json::json!([
-        ["Host", "h"],
-        ["X-Sig", "a=b"],
-        ["X-Inboxd-Peer", "127.0.0.1"],
-        ["X-Inboxd-Listener", "webhooks"],
-        ["Connection", "close"],
-        ["Content-Length", "5"],
-    ]);
+    assert_eq!((&echo["peer"], &echo["listener"]), (&"127.0.0.1".into(), &"webhooks".into()));
+    let headers = serde_json::json!([["Host", "h"], ["X-Sig", "a=b"]]);
     assert_eq!(echo["headers"], headers);
 }
 
@@ -263,9 +259,7 @@ fn pipelined_requests_are_answered_in_order() {
 fn a_header_byte_outside_ascii_does_not_end_the_request() {
     let front = Fixture::start();
     let answer = front.ask(b"GET / HTTP/1.1\r\nX-Name: caf\xc3\xa9\r\n\r\n");
-    let headers = &answer.json()["headers"];
-    assert_eq!(headers[0], serde_json::json!(["X-Name", "caf%C3%A9"]));
-    assert_eq!(headers[1], serde_json::json!(["X-Inboxd-Escaped", "1"]));
+    assert_eq!(answer.json()["headers"][0], serde_json::json!(["X-Name", "caf\u{e9}"]));
 }
 
 #[test]
@@ -351,7 +345,7 @@ fn a_unix_listener_serves_and_its_clients_have_no_address() {
     let mut client = Client { reader: BufReader::new(UnixStream::connect(&path).unwrap()) };
     client.reader.get_mut().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let echo = client.answer().json();
-    assert_eq!(echo["headers"][0], serde_json::json!(["X-Inboxd-Listener", "admin"]));
+    assert_eq!((&echo["peer"], &echo["listener"]), (&serde_json::Value::Null, &"admin".into()));
 }
 
 // ---- slow and hostile clients ----
@@ -766,10 +760,31 @@ fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
     wait_for("its place is free again", || front.get().status == 200);
 }
 
+/// tiny_http's pool forgets connections that come at the same moment; each of these needs a new one.
+#[test]
+fn as_many_requests_at_once_as_there_are_places_are_all_answered() {
+    for _ in 0..5 {
+        let front = Fixture::start();
+        let mut clients: Vec<Client> = (0..64).map(|_| front.client()).collect();
+        for _ in 0..3 {
+            for client in &mut clients {
+                client.send(b"GET / HTTP/1.1\r\n\r\n");
+            }
+            for client in &mut clients {
+                assert_eq!(client.answer().status, 200);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_application_that_drops_or_breaks_a_request_does_not_harm_the_next() {
-    let front = Fixture::start();
-    for request in ["POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "GET /cut HTTP/1.1\r\n\r\n"] {
+    let front = Fixture::start_with(|settings| settings.bounds.answer_time = Duration::from_secs(1));
+    for request in [
+        "POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        "GET /cut HTTP/1.1\r\n\r\n",
+        "GET /surplus HTTP/1.1\r\n\r\n",
+    ] {
         let answer = front.ask(request.as_bytes());
         assert!(answer.header("retry-after").is_some(), "{request:?}");
         assert_eq!((answer.status, answer.body), (503, error_body("unavailable")), "{request:?}");
@@ -784,7 +799,8 @@ fn the_death_of_tiny_http_is_reported_once() {
     let deaths = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&deaths);
     let front = Fixture::start_with(|settings| {
-        settings.upstream_socket = settings.upstream_socket.with_extension("gone");
+        let dir = tempfile::tempdir().unwrap();
+        settings.relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
         settings.on_dead = Box::new(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
         });
@@ -973,17 +989,7 @@ fn as_a_process_with_few_descriptors() {
 fn as_a_process_that_runs_out_of_descriptors() {
     let few = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
-    // In want of a descriptor tiny_http would end, and the daemon with it. Here the front is tested.
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("other.sock");
-    let backend = UnixListener::bind(&socket).unwrap();
-    thread::spawn(move || {
-        for mut stream in backend.incoming().flatten() {
-            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
-            stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-        }
-    });
-    let front = Fixture::start_with(|settings| settings.upstream_socket = socket);
+    let front = Fixture::start();
     println!("\nlistening on {}", front.address);
     let mut hoard = Vec::new();
     for line in io::stdin().lines().map_while(Result::ok) {
@@ -1011,7 +1017,7 @@ struct Fixture {
 }
 
 struct Backend {
-    server: tiny_http::Server,
+    relay: Arc<Relay>,
     seen: AtomicUsize,
     released: AtomicBool,
     _dir: tempfile::TempDir,
@@ -1028,9 +1034,9 @@ impl Fixture {
 
     fn on(listener: Listener, adapt: impl FnOnce(&mut Settings)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let upstream_socket = dir.path().join("http.sock");
+        let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
         let backend = Arc::new(Backend {
-            server: tiny_http::Server::http_unix(&upstream_socket).unwrap(),
+            relay: Arc::clone(&relay),
             seen: AtomicUsize::new(0),
             released: AtomicBool::new(false),
             _dir: dir,
@@ -1038,14 +1044,14 @@ impl Fixture {
         for _ in 0..10 {
             let backend = Arc::clone(&backend);
             thread::spawn(move || {
-                while let Ok(request) = backend.server.recv() {
-                    backend.serve(request)
+                while let Ok((request, way_back)) = backend.relay.receive() {
+                    backend.serve(&request, way_back)
                 }
             });
         }
         let mut settings = Settings {
             listener: "webhooks",
-            upstream_socket,
+            relay,
             connections_max: 512,
             descriptors_max: 10_000,
             body_bytes_max: Box::new(|path| if path == "/tiny" { 1000 } else { 1 << 20 }),
@@ -1105,38 +1111,32 @@ impl Drop for Fixture {
         self.release();
         self.handle.stop_accepting();
         for _ in 0..10 {
-            self.backend.server.unblock();
+            self.backend.relay.unblock();
         }
     }
 }
 
 impl Backend {
-    fn serve(&self, mut request: tiny_http::Request) {
+    fn serve(&self, request: &Request, way_back: WayBack) {
         self.seen.fetch_add(1, Ordering::SeqCst);
-        let path = request.url().to_owned();
-        match path.as_str() {
+        let path = request.target.as_str();
+        match path {
             "/slow" => thread::sleep(Duration::from_millis(200)),
             "/held" => wait_for("it is released", || self.released.load(Ordering::SeqCst)),
             "/dropped" => return,
-            "/failed" => {
-                let failed = tiny_http::Response::from_string("why").with_status_code(500);
-                return request.respond(failed).unwrap();
-            }
+            "/failed" => return way_back.send(&http("500 Internal Server Error", "why")).unwrap(),
             "/cut" => {
-                let mut raw = request.into_writer();
-                return raw.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+                return way_back.send(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+            }
+            "/surplus" => {
+                return way_back.send(&[http("200 OK", "one"), http("200 OK", "two")].concat()).unwrap();
             }
             _ => {}
         }
-        let mut body = Vec::new();
-        request.as_reader().read_to_end(&mut body).unwrap();
-        let headers: Vec<_> = request
-            .headers()
-            .iter()
-            .map(|header| [header.field.as_str().as_str(), header.value.as_str()])
-            .collect();
+        let Request { listener, peer, method, headers, body, .. } = request;
         let echo = serde_json::json!({
-            "method": request.method().as_str(), "path": path, "length": body.len(), "sha256": sha256(&body), "headers": headers,
+            "listener": listener, "peer": peer, "method": method, "path": path, "length": body.len(),
+            "sha256": sha256(body), "headers": headers,
         });
         let text = if path == "/big" { "b".repeat(BIG_BYTES) } else { echo.to_string() };
         let status = path
@@ -1145,8 +1145,12 @@ impl Backend {
             .filter(|status| *status >= 200_u16)
             .unwrap_or(200);
         let text = if status == 200 { text } else { String::new() };
-        request.respond(tiny_http::Response::from_string(text).with_status_code(status)).unwrap();
+        way_back.send(&http(&format!("{status} x"), &text)).unwrap();
     }
+}
+
+fn http(status: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 struct Client<S = TcpStream> {

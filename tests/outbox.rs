@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, message_id};
+use inboxd::front::{self, Front, Listener, Relay};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::http;
 use inboxd::outbox::queue::{self, Claim, ClaimTerms};
@@ -21,7 +22,7 @@ use inboxd::receive::{self, Endpoint, Outcome};
 use inboxd::sync::Wake;
 use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier};
 use inboxd::writer::{self, Writer, WriterHandle};
-use inboxd::{db, front, outbox};
+use inboxd::{db, outbox};
 use rusqlite::Transaction;
 use support::app::{Absent, App, Gate, Seen, respond};
 use support::{Daemon, count, only_event, text};
@@ -302,13 +303,24 @@ fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
     let wakes = (Arc::clone(&workers), Arc::clone(&dispatchers));
     let proxy = Arc::new(Proxy::new(process.writer().clone(), &[]));
     let http = http::App::new(&process.endpoints, None, process.writer().clone(), wakes, proxy);
-    let socket = dir.path().join("http.sock");
-    let server = tiny_http::Server::http_unix(&socket).unwrap();
+    let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
+    let socket = dir.path().join("public.sock");
+    let settings = front::Settings {
+        listener: front::WEBHOOKS,
+        relay: Arc::clone(&relay),
+        connections_max: 8,
+        descriptors_max: 100,
+        body_bytes_max: Box::new(|_| 1 << 20),
+        trusted_proxies: Vec::new(),
+        bounds: front::Bounds::default(),
+        on_dead: Box::new(|error| panic!("tiny_http died: {error}")),
+    };
+    let front = Front::new(Listener::Unix(UnixListener::bind(&socket).unwrap()), settings).unwrap();
     let deliver = |body: &str| {
         let signature = support::stripe_signature(body, support::now_s(), support::STRIPE_SECRET);
-        let (header, listener, length) = (front::LISTENER_HEADER, front::WEBHOOKS, body.len());
+        let length = body.len();
         let mut stream = UnixStream::connect(&socket).unwrap();
-        write!(stream, "POST /webhooks/stripe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}: {listener}\r\n{signature}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        write!(stream, "POST /webhooks/stripe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{signature}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         (answer.split("\r\n\r\n").nth(1).unwrap().to_owned(), workers.count(), dispatchers.count())
@@ -316,9 +328,12 @@ fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
     let (forwarded, handled) =
         (Process::event("evt_1", "thing.happened", "x"), Process::event("evt_2", "thing.doubtful", "x"));
     let told = thread::scope(|scope| {
-        scope.spawn(|| http.serve(&server));
+        let handle = front.handle();
+        scope.spawn(|| front.run());
+        scope.spawn(|| http.serve(&relay));
         let told = [&forwarded, &forwarded, &handled].map(|body| deliver(body));
-        server.unblock();
+        handle.stop_accepting();
+        relay.unblock();
         told
     });
     let expected = [("processed", 0, 1), ("duplicate", 0, 1), ("accepted", 1, 2)];

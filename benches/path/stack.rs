@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::front::{self, Bounds, Front, Listener};
+use inboxd::front::{self, Bounds, Front, Listener, Relay};
 use inboxd::http::App;
 use inboxd::proxy::Proxy;
 use inboxd::receive::{self, Endpoint};
@@ -60,7 +60,7 @@ pub(crate) struct Stack {
     pub(crate) address: String,
     front: front::Handle,
     front_thread: JoinHandle<()>,
-    server: Arc<tiny_http::Server>,
+    relay: Arc<Relay>,
     workers: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<rusqlite::Result<()>>>,
     dir: TempDir,
@@ -70,13 +70,12 @@ impl Stack {
     pub(crate) fn start(upstream: Upstream) -> Self {
         let dir = folder();
         let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
-        let socket = dir.path().join("http.sock");
-        let server = Arc::new(tiny_http::Server::http_unix(&socket).unwrap());
+        let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
         let endpoint = config.endpoints.into_iter().next().unwrap();
         let (workers, writer) = match upstream {
             Upstream::Verifier => {
                 let verifier = Arc::new(endpoint.verifier);
-                (work(&server, move |server| while verify_one(server, &verifier) {}), None)
+                (work(&relay, move |relay| while verify_one(relay, &verifier) {}), None)
             }
             Upstream::Daemon { batch_jobs_max } => {
                 std::fs::create_dir(&config.data_dir).unwrap();
@@ -90,14 +89,14 @@ impl Stack {
                 let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
                 let wakes = Default::default();
                 let app = Arc::new(App::new(&[Arc::new(endpoint)], None, handle, wakes, proxy));
-                (work(&server, move |server| drop(app.serve(server))), Some(writer))
+                (work(&relay, move |relay| drop(app.serve(relay))), Some(writer))
             }
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let settings = front::Settings {
             listener: front::WEBHOOKS,
-            upstream_socket: socket,
+            relay: Arc::clone(&relay),
             connections_max: 512,
             descriptors_max: front::raise_descriptor_limit(),
             body_bytes_max: Box::new(|_| 1 << 20),
@@ -108,7 +107,7 @@ impl Stack {
         let front = Front::new(Listener::Tcp(listener), settings).unwrap();
         let handle = front.handle();
         let front_thread = thread::spawn(move || front.run());
-        Self { address, front: handle, front_thread, server, workers, writer, dir }
+        Self { address, front: handle, front_thread, relay, workers, writer, dir }
     }
 
     /// Ends it, and looks whether it stored so many events.
@@ -117,7 +116,7 @@ impl Stack {
         assert_eq!(self.front.drain(Duration::from_secs(10)), 0);
         self.front_thread.join().unwrap();
         for _ in &self.workers {
-            self.server.unblock();
+            self.relay.unblock();
         }
         for worker in self.workers {
             worker.join().unwrap();
@@ -133,34 +132,26 @@ impl Stack {
     }
 }
 
-fn work(
-    server: &Arc<tiny_http::Server>,
-    serve: impl Fn(&tiny_http::Server) + Clone + Send + 'static,
-) -> Vec<JoinHandle<()>> {
+fn work(relay: &Arc<Relay>, serve: impl Fn(&Relay) + Clone + Send + 'static) -> Vec<JoinHandle<()>> {
     let worker = |_| {
-        let (server, serve) = (Arc::clone(server), serve.clone());
-        thread::spawn(move || serve(&server))
+        let (relay, serve) = (Arc::clone(relay), serve.clone());
+        thread::spawn(move || serve(&relay))
     };
     (0..crate::cores().max(2)).map(worker).collect()
 }
 
 /// Answers one request; `false` when there are no more.
-fn verify_one(server: &tiny_http::Server, verifier: &Verifier) -> bool {
-    let Ok(mut request) = server.recv() else {
+fn verify_one(relay: &Relay, verifier: &Verifier) -> bool {
+    let Ok((request, way_back)) = relay.receive() else {
         return false;
     };
-    let mut body = Vec::with_capacity(request.body_length().unwrap_or(0));
-    request.as_reader().read_to_end(&mut body).unwrap();
-    let mut headers = Headers::default();
-    for header in request.headers() {
-        headers.push(header.field.as_str().as_str(), header.value.as_str());
-    }
+    let headers = Headers::from_iter(request.headers);
     let delivery =
-        Delivery { method: request.method().as_str(), url: request.url(), headers: &headers, body };
+        Delivery { method: &request.method, url: &request.target, headers: &headers, body: request.body };
     let is_good = verifier.verify(delivery, inboxd::clock::now_ms()).is_ok();
-    let response = tiny_http::Response::from_string("{\"outcome\":\"processed\"}")
-        .with_status_code(if is_good { 200 } else { 400 });
-    request.respond(response).unwrap();
+    let (status, body) = (if is_good { "200 OK" } else { "400 Bad Request" }, r#"{"outcome":"processed"}"#);
+    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    way_back.send(answer.as_bytes()).unwrap();
     true
 }
 

@@ -3,8 +3,7 @@
 //! A deadline counts from where its part began, not from the last byte: a client that dribbles gets
 //! no more time than one that is silent.
 
-use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Shutdown};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,10 +15,10 @@ use super::budget::{Budget, Denied};
 use super::chunked::Decoder;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Head};
 use super::refusal::{Reason, Refusal};
+use super::relay::Request;
 use super::stream::Stream;
 use super::table::{Evicted, GIVES_WAY, Slot};
 use super::upstream::{Failure, for_client};
-use super::{LISTENER_HEADER, PEER_HEADER};
 
 /// Serves the connection until either side ends it.
 pub(super) fn serve(shared: &Shared, slot: &Slot) {
@@ -47,8 +46,6 @@ struct Session<'a> {
     buffer: Buffer<'a>,
     /// When the connection was accepted; `None` once it has sent something.
     fresh_since: Option<Instant>,
-    /// The end of every head that goes to tiny_http, up to the value of Content-Length.
-    own_headers: String,
 }
 
 /// Why there is no next request.
@@ -89,25 +86,13 @@ impl From<Denied> for End {
 
 impl<'a> Session<'a> {
     fn new(shared: &'a Shared, slot: &'a Slot) -> Self {
-        let peer = slot.connection().peer;
-        let mut own_headers = String::with_capacity(128);
-        if let Some(ip) = peer {
-            write!(own_headers, "{PEER_HEADER}: {ip}\r\n").unwrap_or_default();
-        }
-        write!(
-            own_headers,
-            "{LISTENER_HEADER}: {}\r\nConnection: close\r\nContent-Length: ",
-            shared.settings.listener
-        )
-        .unwrap_or_default();
         Self {
             shared,
             slot,
             stream: &slot.connection().stream,
-            peer,
+            peer: slot.connection().peer,
             buffer: Buffer::new(&shared.budget, slot),
             fresh_since: Some(Instant::now()),
-            own_headers,
         }
     }
 
@@ -250,9 +235,12 @@ impl<'a> Session<'a> {
     /// Has the request answered by tiny_http. Whether the connection goes on.
     fn answer(&mut self, head: Head, body: Range<usize>, request_end: usize) -> Result<bool, End> {
         self.slot.busy()?;
-        let Head { mut forward, keep_alive, is_head, .. } = head;
-        write!(forward, "{}{}\r\n\r\n", self.own_headers, body.len())?;
-        let exchanged = self.shared.upstream.exchange(&forward, &self.buffer.filled()[body], is_head);
+        let Head { method, target, headers, keep_alive, .. } = head;
+        let is_head = method == "HEAD";
+        let exchanged = self.shared.upstream.exchange(|| {
+            let (listener, body) = (self.shared.settings.listener, self.buffer.filled()[body].to_vec());
+            Request { listener, peer: self.peer, method, target, headers, body }
+        });
         self.buffer.consume(request_end);
         let answer = match exchanged {
             Ok(answer) => answer,

@@ -1,12 +1,9 @@
-//! The head of a request: strict framing (RFC 9112), and the head that tiny_http gets instead.
+//! The head of a request: strict framing (RFC 9112), and what of it goes on to the workers.
 //!
 //! Pure functions of bytes. What two parsers could read differently is refused, never repaired:
 //! nothing that is ambiguous passes.
 
-use std::ops::Range;
-
 use super::refusal::{Reason, Refusal};
-use super::{ESCAPED_HEADER, OWN_HEADERS};
 
 /// The largest head, request line and blank line included.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -16,17 +13,17 @@ const METHOD_BYTES_MAX: usize = 32;
 /// A request head that passed every check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Request line and end-to-end headers for tiny_http, each with its CRLF; no blank line yet.
-    pub(super) forward: Vec<u8>,
-    path: Range<usize>,
+    pub(super) method: String,
+    /// The path with its query.
+    pub(super) target: String,
+    /// The end-to-end ones, in order.
+    pub(super) headers: Vec<(String, String)>,
     /// Where the body ends.
     pub(super) framing: Framing,
     /// The client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
     /// The client may send another request.
     pub(super) keep_alive: bool,
-    /// `HEAD`: the answer has no body, whatever its Content-Length says.
-    pub(super) is_head: bool,
 }
 
 /// How the end of a body is known.
@@ -41,7 +38,7 @@ pub(super) enum Framing {
 impl Head {
     /// The path without its query.
     pub(super) fn path(&self) -> &str {
-        str::from_utf8(&self.forward[self.path.clone()]).unwrap_or_default()
+        self.target.split('?').next().unwrap_or_default()
     }
 }
 
@@ -85,35 +82,31 @@ fn within_limit(length: usize) -> Result<usize, Refusal> {
 pub(super) fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or(Refusal::bad("no blank line"))?;
     let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let mut forward = Vec::with_capacity(head.len() + FORWARD_SPARE_BYTES);
     let request_line = RequestLine::parse(lines.next().unwrap_or_default())?;
-    let path = request_line.forward_to(&mut forward);
-    let mut fields = Fields::default();
-    let is_ascii = text.is_ascii();
+    let (mut fields, mut headers) = (Fields::default(), Vec::new());
     for (index, line) in lines.enumerate() {
         if index == HEADERS_MAX {
             return Err(Refusal::new(Reason::HeadTooLarge, "more than 64 headers"));
         }
         let (name, value) = split_field(line)?;
         if fields.take(name, value)? {
-            forward_field(name, value, is_ascii, &mut forward);
+            headers.push((text_of(name), text_of(value)));
         }
     }
-    if !is_ascii {
-        forward_field(ESCAPED_HEADER.as_bytes(), b"1", true, &mut forward);
-    }
     Ok(Head {
-        forward,
-        path,
+        method: text_of(request_line.method),
+        target: text_of(request_line.target),
+        headers,
         framing: fields.framing(request_line.is_1_0)?,
         expects_continue: fields.expects_continue && !request_line.is_1_0,
         keep_alive: !fields.asks_to_close && !request_line.is_1_0,
-        is_head: request_line.method == b"HEAD",
     })
 }
 
-/// Room for our own headers, so that the head is allocated once.
-const FORWARD_SPARE_BYTES: usize = 192;
+/// Bytes over 0x7F are legal in a value; those that are not UTF-8 are taken for Latin-1.
+fn text_of(bytes: &[u8]) -> String {
+    str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
+}
 
 struct RequestLine<'a> {
     method: &'a [u8],
@@ -148,18 +141,6 @@ impl<'a> RequestLine<'a> {
         }
         Ok(Self { method, target, is_1_0 })
     }
-
-    /// Always as HTTP/1.0: then tiny_http states the length of its answer instead of chunking it.
-    /// Returns where the path stands.
-    fn forward_to(&self, out: &mut Vec<u8>) -> Range<usize> {
-        out.extend_from_slice(self.method);
-        out.push(b' ');
-        let start = out.len();
-        let path_length = self.target.iter().position(|byte| *byte == b'?').unwrap_or(self.target.len());
-        out.extend_from_slice(self.target);
-        out.extend_from_slice(b" HTTP/1.0\r\n");
-        start..start + path_length
-    }
 }
 
 /// `Name : value` and folded lines fail here: a space is no token byte.
@@ -171,25 +152,6 @@ fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
         return Err(Refusal::bad("a malformed header name"));
     }
     Ok((name, line[colon + 1..].trim_ascii()))
-}
-
-/// Bytes over 0x7F are legal in a value but end the connection in tiny_http. Where a head has any, all
-/// its values are percent-encoded: these bytes, and `%` itself, so that nothing is lost.
-fn forward_field(name: &[u8], value: &[u8], is_plain: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    for byte in value {
-        if is_plain || byte.is_ascii() && *byte != b'%' {
-            out.push(*byte);
-        } else {
-            out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
-        }
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-fn hex_digit(value: u8) -> u8 {
-    b"0123456789ABCDEF"[usize::from(value & 15)]
 }
 
 /// What the headers that concern the connection say.
@@ -209,7 +171,7 @@ enum TransferEncoding {
 }
 
 impl Fields {
-    /// Whether the header goes on to tiny_http.
+    /// Whether the header is one of the message, not of the connection.
     fn take(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Refusal> {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("content-length") {
@@ -243,7 +205,7 @@ impl Fields {
             }
             return Ok(true);
         } else {
-            return Ok(!HOP_BY_HOP.iter().any(|hop| is(hop)) && !is_ours(name));
+            return Ok(!HOP_BY_HOP.iter().any(|hop| is(hop)));
         }
         Ok(false)
     }
@@ -272,11 +234,6 @@ fn content_length(value: &[u8]) -> Result<usize, Refusal> {
 }
 
 const HOP_BY_HOP: [&str; 5] = ["keep-alive", "proxy-connection", "te", "trailer", "upgrade"];
-
-/// Only the front may say these; what a client says under such a name is dropped.
-fn is_ours(name: &[u8]) -> bool {
-    name.get(..OWN_HEADERS.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADERS.as_bytes()))
-}
 
 /// `tchar` of RFC 9110, section 5.6.2.
 pub(super) fn is_token_byte(byte: u8) -> bool {
@@ -401,20 +358,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forwarded_is_ascii_without_hop_by_hop_headers_and_without_our_own_names() {
-        let sent = "POST /a/b?c=d HTTP/1.1\r\nHost: h\r\nX-A:  b\u{e9}%41 \r\nX-INBOXD-Peer: 1.2.3.4\r\nx-inboxd-: z\r\nX-Inboxdx: y\r\nConnection: keep-alive, X-A\r\n\
+    fn what_goes_on_are_the_end_to_end_headers_as_they_are() {
+        let sent = b"POST /a/b?c=d HTTP/1.1\r\nHost: h\r\nX-A:  b\xc3\xa9%41 \r\nX-B: b\xe9%41\r\nConnection: keep-alive, X-A\r\n\
             Keep-Alive: 5\r\nTE: trailers\r\nTrailer: X\r\nUpgrade: h2c\r\nProxy-Connection: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\nStripe-Signature: t=1,v1=a\r\n\r\n";
-        let head = read(sent.as_bytes()).unwrap().unwrap();
-        let forward = "POST /a/b?c=d HTTP/1.0\r\nHost: h\r\nX-A: b%C3%A9%2541\r\nX-Inboxdx: y\r\nStripe-Signature: t=1,v1=a\r\nX-Inboxd-Escaped: 1\r\n";
-        assert_eq!(str::from_utf8(&head.forward), Ok(forward));
-        assert_eq!(head.path(), "/a/b");
+        let head = read(sent).unwrap().unwrap();
+        let headers =
+            [("Host", "h"), ("X-A", "b\u{e9}%41"), ("X-B", "b\u{e9}%41"), ("Stripe-Signature", "t=1,v1=a")];
+        assert_eq!(head.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!((head.method.as_str(), head.target.as_str(), head.path()), ("POST", "/a/b?c=d", "/a/b"));
         assert_eq!((head.framing, head.expects_continue, head.keep_alive), (Framing::Length(3), true, true));
-    }
-
-    #[test]
-    fn a_head_of_ascii_is_forwarded_as_it_is() {
-        let head = read(b"GET / HTTP/1.1\r\nX-A: 100%41\r\nX-Inboxd-Escaped: 1\r\n\r\n").unwrap().unwrap();
-        assert_eq!(str::from_utf8(&head.forward), Ok("GET / HTTP/1.0\r\nX-A: 100%41\r\n"));
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! The private side: one request to tiny_http over one Unix-socket connection, and its whole answer.
+//! The private side: what the front asks of tiny_http, and its whole answer.
 //!
-//! tiny_http is never shown anything but a complete request, and never waits for anyone but us.
+//! Connections are kept and used again. tiny_http is never shown anything but a complete request, and
+//! never waits for anyone but us.
 
-use std::io::{self, IoSlice};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::cmp::Ordering;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
 use super::Bounds;
+use super::relay::{self, Relay, Request};
 use super::stream::Stream;
 use crate::sync::lock;
 
 pub(super) struct Upstream {
-    socket: PathBuf,
+    relay: Arc<Relay>,
     places: Arc<Places>,
     queue_time: Duration,
     answer_time: Duration,
@@ -34,61 +35,89 @@ pub(super) enum Failure {
 }
 
 impl Upstream {
-    pub(super) fn new(socket: PathBuf, places_max: usize, bounds: &Bounds) -> Self {
-        let free = Free { places: places_max, waiting: 0 };
+    pub(super) fn new(relay: Arc<Relay>, places_max: usize, bounds: &Bounds) -> Self {
+        let free = Free { places: places_max, kept: Vec::new(), waiting: 0 };
         let places = Arc::new(Places { free: Mutex::new(free), freed: Condvar::new() });
-        Self { socket, places, queue_time: bounds.queue_time, answer_time: bounds.answer_time }
+        Self { relay, places, queue_time: bounds.queue_time, answer_time: bounds.answer_time }
     }
 
-    /// Sends a complete request and reads the answer to its end, or as far as tiny_http has written it.
-    pub(super) fn exchange(&self, head: &[u8], body: &[u8], is_head: bool) -> Result<Vec<u8>, Failure> {
-        let place = Place::take(&self.places, self.queue_time).ok_or(Failure::Busy)?;
-        let stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Dead(error),
-            _ => Failure::Failed(error),
-        })?;
-        let stream = Stream::Unix(stream);
-        match self.converse(&stream, head, body, is_head) {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(Failure::Late(Unanswered { stream, _place: place })),
-            Err(error) => Err(Failure::Failed(error)),
+    /// Has a request answered, which is made when there is a place for it: the whole answer, or as much as
+    /// tiny_http has written of it.
+    pub(super) fn exchange(&self, request: impl FnOnce() -> Request) -> Result<Vec<u8>, Failure> {
+        let mut place = Place::take(&self.places, self.queue_time).ok_or(Failure::Busy)?;
+        let stream = match place.kept.take() {
+            Some(stream) => stream,
+            None => self.open()?,
+        };
+        let number = self.relay.deposit(request());
+        match self.converse(&stream, number) {
+            Ok(Answer { bytes, end: End::Whole }) => {
+                place.kept = Some(stream);
+                Ok(bytes)
+            }
+            Ok(Answer { bytes, end: End::Closed }) => Ok(bytes),
+            Ok(Answer { end: End::Late, .. }) => Err(Failure::Late(Unanswered { stream, _place: place })),
+            Err(error) => {
+                self.relay.withdraw(number);
+                Err(Failure::Failed(error))
+            }
         }
     }
 
-    /// `None` if tiny_http takes too long.
-    fn converse(
-        &self,
-        stream: &Stream,
-        head: &[u8],
-        body: &[u8],
-        is_head: bool,
-    ) -> io::Result<Option<Vec<u8>>> {
+    fn open(&self) -> Result<Stream, Failure> {
+        self.relay.open(|connected| {
+            let stream = connected.map(Stream::Unix).map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Failure::Dead(error),
+                _ => Failure::Failed(error),
+            })?;
+            match self.converse(&stream, relay::GREETING).map_err(Failure::Failed)?.end {
+                End::Whole => Ok(stream),
+                End::Closed | End::Late => {
+                    Err(Failure::Failed(io::Error::other("a new connection does not answer")))
+                }
+            }
+        })
+    }
+
+    /// Sends the number of a request and reads the answer to its end.
+    fn converse(&self, stream: &Stream, number: u64) -> io::Result<Answer> {
         let deadline = Instant::now() + self.answer_time;
-        // both at once, and neither is copied to be behind the other
-        let mut parts = &mut [IoSlice::new(head), IoSlice::new(body)][..];
+        let line = relay::line(number);
+        // a connection carries one at a time, so there is room for it
+        if stream.send(line.as_bytes())? < line.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let (mut bytes, mut room) = (Vec::new(), [0; 1024]);
         loop {
-            let sent = stream.send_parts(parts)?;
-            IoSlice::advance_slices(&mut parts, sent);
-            if parts.is_empty() {
-                break;
-            }
-            if !stream.wait(PollFlags::OUT, deadline)? {
-                return Ok(None);
-            }
-        }
-        let (mut answer, mut room) = (Vec::new(), [0; 1024]);
-        while answer.len() as u64 <= ANSWER_BYTES_MAX && !is_whole(&answer, is_head) {
-            // in poll, and not in recv: that would wake whenever tiny_http has read some of the request
             if !stream.wait(PollFlags::IN, deadline)? {
-                return Ok(None);
+                return Ok(Answer { bytes, end: End::Late });
             }
-            match stream.receive(&mut room)? {
-                Some(0) => break,
-                bytes => answer.extend_from_slice(&room[..bytes.unwrap_or(0)]),
-            }
+            let received = stream.receive(&mut room)?;
+            bytes.extend_from_slice(&room[..received.unwrap_or(0)]);
+            let end = match whole_length(&bytes).map(|whole| bytes.len().cmp(&whole)) {
+                Some(Ordering::Equal) => End::Whole,
+                Some(Ordering::Greater) => End::Closed,
+                _ if received == Some(0) || bytes.len() > ANSWER_BYTES_MAX => End::Closed,
+                Some(Ordering::Less) | None => continue,
+            };
+            return Ok(Answer { bytes, end });
         }
-        Ok(Some(answer))
     }
+}
+
+struct Answer {
+    bytes: Vec<u8>,
+    end: End,
+}
+
+/// How an exchange ended.
+enum End {
+    /// With the answer, so that the connection can take another request.
+    Whole,
+    /// Otherwise: the connection is of no more use.
+    Closed,
+    /// tiny_http takes too long.
+    Late,
 }
 
 /// A request that tiny_http has kept for longer than `answer_time`. It holds its place, so that
@@ -99,15 +128,9 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// Returns when tiny_http has let go of it.
+    /// Returns when tiny_http answers after all, or has let go of it.
     pub(super) fn wait(self) {
-        let mut scrap = [0; 1024];
-        loop {
-            let waited = self.stream.wait(PollFlags::IN, Instant::now() + LOOK_EVERY);
-            if waited.is_err() || matches!(self.stream.receive(&mut scrap), Ok(Some(0)) | Err(_)) {
-                return;
-            }
-        }
+        while let Ok(false) = self.stream.wait(PollFlags::IN, Instant::now() + LOOK_EVERY) {}
     }
 }
 
@@ -119,10 +142,16 @@ struct Places {
 
 struct Free {
     places: usize,
+    /// Connections of free places. The one used last is used next: its thread is the warmest.
+    kept: Vec<Stream>,
     waiting: usize,
 }
 
-struct Place(Arc<Places>);
+struct Place {
+    places: Arc<Places>,
+    /// The connection on which the place was used before.
+    kept: Option<Stream>,
+}
 
 impl Place {
     fn take(places: &Arc<Places>, at_most: Duration) -> Option<Self> {
@@ -134,16 +163,17 @@ impl Place {
             free.waiting -= 1;
         }
         free.places = free.places.checked_sub(1)?;
-        Some(Self(Arc::clone(places)))
+        Some(Self { kept: free.kept.pop(), places: Arc::clone(places) })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut free = lock(&self.0.free);
+        let mut free = lock(&self.places.free);
         free.places += 1;
+        free.kept.extend(self.kept.take());
         if free.waiting > 0 {
-            self.0.freed.notify_one();
+            self.places.freed.notify_one();
         }
     }
 }
@@ -187,7 +217,7 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
         out.extend_from_slice(b"\r\n");
         return Some(out);
     }
-    if length.is_some_and(|length| length != body.len()) || answer.len() as u64 > ANSWER_BYTES_MAX {
+    if length.is_some_and(|length| length != body.len()) || answer.len() > ANSWER_BYTES_MAX {
         return None;
     }
     if length.is_none() {
@@ -198,17 +228,18 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
     Some(out)
 }
 
-/// Whether nothing of it is to come. What states no length ends with its connection.
-fn is_whole(answer: &[u8], is_head: bool) -> bool {
-    let Some((head, body)) = split(answer) else { return false };
-    let length = || {
-        let mut fields = head.split(|byte| *byte == b'\n').filter_map(field);
-        fields
-            .find(|(name, _)| name.eq_ignore_ascii_case(b"content-length"))
-            .and_then(|(_, value)| number(value))
+/// How long it is in all, once that is known. What states no length ends with its connection.
+fn whole_length(answer: &[u8]) -> Option<usize> {
+    let (head, _) = split(answer)?;
+    let length = match status(head) {
+        Some(status) if has_no_body(status, false) => 0,
+        _ => {
+            let mut fields = head.split(|byte| *byte == b'\n').filter_map(field);
+            let (_, length) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"content-length"))?;
+            number(length)?
+        }
     };
-    status(head).is_some_and(|status| has_no_body(status, is_head))
-        || length().is_some_and(|length| body.len() >= length)
+    (head.len() + b"\r\n".len()).checked_add(length)
 }
 
 /// The head with the end of its last line, and what has come of the body.
@@ -238,7 +269,7 @@ fn number(value: &[u8]) -> Option<usize> {
 const DROPPED: [&str; 3] = ["connection", "keep-alive", "server"];
 
 /// Answers are pages and short lines; more than this is a fault.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How often a thread that has nothing else to do looks whether tiny_http is done.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
