@@ -3,6 +3,7 @@
 -- Times are integer milliseconds since the epoch (suffix _ms), by this machine's clock unless a sentence says otherwise.
 -- Money is an integer in the provider's minor unit beside a lower-case currency; it is never scaled, never rounded.
 -- A row is found again by its own key, never by a time: two events of one second have no order.
+-- What may be one of three values or more says so with OR: of IN SQLite makes a table of them at each write.
 
 -- One row per event and endpoint: the record that makes a redelivery harmless.
 -- It is written in the transaction of the event's own effects, and outlives its payload.
@@ -31,7 +32,8 @@ CREATE TABLE webhook_inbox (
   received_at_ms    INTEGER NOT NULL,
   processed_at_ms   INTEGER,
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
-  CHECK (state IN ('pending', 'processing', 'done', 'ignored', 'quarantined')),
+  CHECK (state = 'pending' OR state = 'processing' OR state = 'done'
+      OR state = 'ignored' OR state = 'quarantined'),
   -- A time of processing exists exactly where the event needs no more work.
   CHECK ((processed_at_ms IS NOT NULL) = (state IN ('done', 'ignored'))),
   -- Only a row that somebody works on is leased.
@@ -41,7 +43,8 @@ CREATE TABLE webhook_inbox (
   -- An empty id would make all events without an id one event.
   CHECK (event_id <> ''),
   CHECK (livemode IN (0, 1)),
-  CHECK (error_class IN ('handler', 'timeout', 'storage', 'parked', 'lost', 'content')),
+  CHECK (error_class = 'handler' OR error_class = 'timeout' OR error_class = 'storage'
+      OR error_class = 'parked' OR error_class = 'lost' OR error_class = 'content'),
   CHECK (length(body_sha256) = 32)
 ) STRICT;
 
@@ -66,7 +69,8 @@ CREATE TABLE webhook_attempts (
   ended_at_ms    INTEGER,
   result         TEXT,                            -- NULL: it runs, or died with its process
   error          TEXT,
-  CHECK (result IN ('done', 'ignored', 'quarantined', 'failed', 'excused', 'lost')),
+  CHECK (result = 'done' OR result = 'ignored' OR result = 'quarantined'
+      OR result = 'failed' OR result = 'excused' OR result = 'lost'),
   -- An end has a result, and only an end has one.
   CHECK ((ended_at_ms IS NOT NULL) = (result IS NOT NULL)),
   PRIMARY KEY (inbox_id, number)
@@ -82,7 +86,8 @@ CREATE TABLE invoices (
   paid_at_ms     INTEGER,                         -- when it became paid here
   created_at_ms  INTEGER NOT NULL,                -- when the first event about it arrived
   updated_at_ms  INTEGER NOT NULL,                -- when its state last moved
-  CHECK (status IN ('draft', 'open', 'paid', 'void', 'uncollectible', 'deleted')),
+  CHECK (status = 'draft' OR status = 'open' OR status = 'paid'
+      OR status = 'void' OR status = 'uncollectible' OR status = 'deleted'),
   -- Paid is a fact with a time; nothing else has one.
   CHECK ((paid_at_ms IS NOT NULL) = (status = 'paid')),
   -- Money that came in is never negative; what flows back is an entry of its own.
@@ -92,7 +97,7 @@ CREATE TABLE invoices (
 
 -- An end is an end, whoever writes: what contradicts it is a question for a person.
 CREATE TRIGGER invoices_end_once BEFORE UPDATE OF status ON invoices
-WHEN OLD.status IN ('paid', 'void', 'deleted') AND NEW.status <> OLD.status
+WHEN (OLD.status = 'paid' OR OLD.status = 'void' OR OLD.status = 'deleted') AND NEW.status <> OLD.status
 BEGIN SELECT RAISE(ABORT, 'a paid, void or deleted invoice keeps its status'); END;
 
 -- What a shop has sold. The application inserts and updates rows as well; inboxd moves them to 'paid'.
@@ -176,7 +181,7 @@ CREATE TABLE outbox (
   created_at_ms     INTEGER NOT NULL,
   delivered_at_ms   INTEGER,
   -- 'pending' -> 'sending' -> 'delivered' | 'dead'; a retry is 'pending' again; 'delivered' is never left.
-  CHECK (state IN ('pending', 'sending', 'delivered', 'dead')),
+  CHECK (state = 'pending' OR state = 'sending' OR state = 'delivered' OR state = 'dead'),
   CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
   -- What is still to be sent is kept.
   CHECK (payload IS NOT NULL OR state = 'delivered'),
@@ -205,7 +210,7 @@ CREATE TABLE outbox_attempts (
   status         INTEGER,                         -- of the answer, where there was one
   excerpt        TEXT,                            -- the first KiB of its body
   error          TEXT,
-  CHECK (result IN ('delivered', 'failed', 'lost')),
+  CHECK (result = 'delivered' OR result = 'failed' OR result = 'lost'),
   CHECK (result IS NOT NULL OR (status IS NULL AND duration_ms IS NULL)),
   PRIMARY KEY (outbox_id, number)
 ) STRICT, WITHOUT ROWID;
