@@ -143,6 +143,8 @@ fn round(number: usize) -> Round {
     let whole_64 = costing(60_000, &mut || load::run(&stack.address, 64, &requests));
     drop(requests);
     stack.stop(60_000);
+    // what is compared is run side by side: a machine is not as fast at every hour
+    let ungrouped_64 = whole("u", 64, 15_000, 1);
     Round {
         raw_1: raw(&events("ra", 8_000), 1),
         whole_1: whole("wa", 1, 8_000, grouped),
@@ -158,7 +160,7 @@ fn round(number: usize) -> Round {
             rate
         },
         whole_16: whole("wb", 16, 40_000, grouped),
-        ungrouped_64: whole("u", 64, 15_000, 1),
+        ungrouped_64,
     }
 }
 
