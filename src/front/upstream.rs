@@ -55,11 +55,10 @@ impl Upstream {
                 place.kept = Some(stream);
                 Ok(bytes)
             }
-            Ok(Answer { bytes, end: End::Closed }) => Ok(bytes),
             Ok(Answer { end: End::Late, .. }) => Err(Failure::Late(Unanswered { stream, _place: place })),
-            Err(error) => {
-                self.relay.withdraw(number);
-                Err(Failure::Failed(error))
+            broken => {
+                self.relay.withdraw(number); // where no worker has it, none shall
+                broken.map(|answer| answer.bytes).map_err(Failure::Failed)
             }
         }
     }
