@@ -84,11 +84,7 @@ fn ratios() {
     rate("(c) whole path, 16 connections", |r| r.whole_16);
     rate("(c) whole path, 64 connections", |r| r.whole_64);
     rate("(d) whole path, 64 connections, group commit off", |r| r.ungrouped_64);
-    let median = |of: fn(&Round) -> f64| {
-        let mut all: Vec<_> = rounds.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
+    let median = |of: fn(&Round) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
     report("whole path, 64 connections / raw SQLite, 64", median(|r| r.whole_64 / r.raw_64), 0.30, true);
     report("whole path, 1 connection / raw SQLite, 1", median(|r| r.whole_1 / r.raw_1), 0.40, true);
     report("group commit on / off, 64 connections", median(|r| r.whole_64 / r.ungrouped_64), 3.0, true);
@@ -190,10 +186,8 @@ fn slow_fsync() {
         gains.push(rate / alone);
     }
     slow_disk::delay(Duration::ZERO);
-    gains.sort_by(f64::total_cmp);
-    println!("{:<64} {:>9.2}", "group commit on / off, every fsync + 2 ms", gains[ROUNDS / 2]);
-    per_sync.sort_by(f64::total_cmp);
-    report("events per fsync, 64 connections, every fsync + 2 ms", per_sync[ROUNDS / 2], 20.0, true);
+    println!("{:<64} {:>9.2}", "group commit on / off, every fsync + 2 ms", median(&gains));
+    report("events per fsync, 64 connections, every fsync + 2 ms", median(&per_sync), 20.0, true);
 }
 
 /// What any program would have to do at least: the three rows of a payment, by prepared statements, in
@@ -258,6 +252,12 @@ fn processor_us() -> f64 {
     let ticks = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
     // a tick is 10 ms on every Linux
     ticks.map(|ticks| ticks.parse::<f64>().unwrap() * 10_000.0).sum()
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
