@@ -426,6 +426,9 @@ impl Daemon {
         let body_bytes_max = limits.body_bytes_max;
         let failed = events.clone();
         let is_public = name == front::WEBHOOKS;
+        let asking = Arc::clone(&self.app);
+        let waits_for_application = (is_public && asking.asks_applications())
+            .then(|| -> front::OfPath<bool> { Box::new(move |path| asking.asks_application(path)) });
         let settings = front::Settings {
             listener: name,
             relay: Arc::clone(&self.relay),
@@ -436,6 +439,7 @@ impl Daemon {
                 ADMIN_DESCRIPTORS
             },
             body_bytes_max: Box::new(move |path| app.body_bytes_max(path).unwrap_or(body_bytes_max)),
+            waits_for_application,
             trusted_proxies: listen.trusted_proxies.clone(),
             bounds: front::Bounds::default(),
             on_dead: Box::new(move |error| tell(&failed, Event::HttpFailed(error.to_string()))),

@@ -5,8 +5,9 @@
 //! a private Unix socket. The whole answer is read before the client sees a byte of it, so no worker
 //! ever waits for the network.
 //!
-//! It never looks at a path (except to ask for the size limit of its body), at a signature or at the
-//! content of a body; it never touches the database; nothing a client does ends the accept loop.
+//! It never looks at a path (except to ask for the size limit of its body, and who answers it), at a
+//! signature or at the content of a body; it never touches the database; nothing a client does ends the
+//! accept loop.
 
 mod budget;
 mod chunked;
@@ -53,6 +54,9 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
+/// What the front is told of a path, given without its query.
+pub type OfPath<T> = Box<dyn Fn(&str) -> T + Send + Sync>;
+
 /// What one front is to serve.
 pub struct Settings {
     /// `webhooks` or `admin`: said of every request.
@@ -63,8 +67,11 @@ pub struct Settings {
     pub connections_max: usize,
     /// How many file descriptors this front may use, tiny_http's side of its requests included.
     pub descriptors_max: usize,
-    /// The largest body in bytes for a path (given without its query).
-    pub body_bytes_max: Box<dyn Fn(&str) -> usize + Send + Sync>,
+    /// The largest body in bytes.
+    pub body_bytes_max: OfPath<usize>,
+    /// Whether an application answers in its own time, if any does. Such requests have places of their
+    /// own, as many again: nobody else waits because they do.
+    pub waits_for_application: Option<OfPath<bool>>,
     /// Peers whose connections are evicted only when there is no other to evict.
     pub trusted_proxies: Vec<IpAddr>,
     /// How long and how much.
@@ -152,8 +159,13 @@ impl Front {
         }
         // Again, for a longer queue than std asks for: where it overflows, a client waits a second.
         rustix::net::listen(&listener, QUEUE_MAX)?;
-        let caps =
-            Caps::derive(settings.connections_max, settings.descriptors_max, settings.bounds.upstream_max);
+        let kinds = if settings.waits_for_application.is_some() { 2 } else { 1 };
+        let caps = Caps::derive(
+            settings.connections_max,
+            settings.descriptors_max,
+            settings.bounds.upstream_max,
+            kinds,
+        );
         log::info!(
             "front {}: at most {} connections and {} requests at a time (limits.connections_max {}, {} descriptors)",
             settings.listener,
@@ -167,6 +179,7 @@ impl Front {
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
             upstream: Upstream::new(Arc::clone(&settings.relay), caps.upstream, &settings.bounds),
+            patient_upstream: Upstream::new(Arc::clone(&settings.relay), caps.upstream, &settings.bounds),
             budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
             refusals: Throttle::default(),
@@ -357,6 +370,8 @@ struct Shared {
     settings: Settings,
     table: Table,
     upstream: Upstream,
+    /// For requests that wait for an application.
+    patient_upstream: Upstream,
     budget: Budget,
     counters: Arc<Counters>,
     refusals: Throttle,
@@ -366,6 +381,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Where a request to this path finds its place.
+    fn upstream_of(&self, path: &str) -> &Upstream {
+        let waits = self.settings.waits_for_application.as_ref().is_some_and(|waits| waits(path));
+        if waits { &self.patient_upstream } else { &self.upstream }
+    }
+
     fn note_refusal(&self, refusal: Refusal, peer: Option<IpAddr>) {
         self.counters.refused[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(unseen) = self.refusals.pass() {
@@ -398,13 +419,15 @@ struct Caps {
     connections: usize,
     /// Connections beyond the cap that are on their way out.
     leaving: usize,
+    /// Requests of a kind: those that wait for an application are one.
     upstream: usize,
 }
 
 impl Caps {
-    fn derive(connections_max: usize, descriptors_max: usize, upstream_max: usize) -> Self {
-        let upstream = upstream_max.min(descriptors_max / 16).max(1);
-        let room = descriptors_max.saturating_sub(upstream * DESCRIPTORS_PER_REQUEST);
+    /// For so many kinds of requests.
+    fn derive(connections_max: usize, descriptors_max: usize, upstream_max: usize, kinds: usize) -> Self {
+        let upstream = upstream_max.min(descriptors_max / 16 / kinds).max(1);
+        let room = descriptors_max.saturating_sub(upstream * kinds * DESCRIPTORS_PER_REQUEST);
         let connections = connections_max.min(room / 9 * 8).max(1);
         Self { connections, leaving: (connections / 8).clamp(1, 64), upstream }
     }
@@ -487,11 +510,16 @@ mod tests {
         for (descriptors_max, connections_max) in
             [(20, 512), (100, 512), (192, 512), (960, 512), (1 << 20, 512), (5000, 20_000)]
         {
-            let caps = Caps::derive(connections_max, descriptors_max, 64);
-            let needed = caps.connections + caps.leaving + caps.upstream * DESCRIPTORS_PER_REQUEST;
-            assert!(needed <= descriptors_max, "{descriptors_max}: {caps:?}");
+            for kinds in [1, 2] {
+                let caps = Caps::derive(connections_max, descriptors_max, 64, kinds);
+                let inside = caps.upstream * kinds * DESCRIPTORS_PER_REQUEST;
+                assert!(
+                    caps.connections + caps.leaving + inside <= descriptors_max,
+                    "{descriptors_max}: {caps:?}"
+                );
+            }
         }
-        let ample = Caps::derive(512, 1 << 20, 64);
+        let ample = Caps::derive(512, 1 << 20, 64, 2);
         assert_eq!(ample, Caps { connections: 512, leaving: 64, upstream: 64 });
     }
 }

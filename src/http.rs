@@ -138,6 +138,16 @@ impl App {
         self.endpoints.get(route(path)).map(|endpoint| endpoint.config.body_bytes_max)
     }
 
+    /// Whether any endpoint's application answers its deliveries.
+    pub fn asks_applications(&self) -> bool {
+        self.endpoints.values().any(|endpoint| endpoint.config.mode == Mode::Proxy)
+    }
+
+    /// Whether a delivery to this path is answered by an application, in its own time.
+    pub fn asks_application(&self, path: &str) -> bool {
+        self.endpoints.get(route(path)).is_some_and(|endpoint| endpoint.config.mode == Mode::Proxy)
+    }
+
     /// Serves requests until the relay is unblocked or its listener is gone.
     ///
     /// # Errors

@@ -746,6 +746,26 @@ fn a_request_that_finds_no_place_in_time_is_told_to_come_again() {
 }
 
 #[test]
+fn requests_that_wait_for_an_application_leave_the_others_their_places() {
+    let front = Fixture::start_with(|settings| {
+        settings.bounds.upstream_max = 2;
+        settings.bounds.queue_time = Duration::from_millis(200);
+        settings.waits_for_application = Some(Box::new(|path| path == "/held"));
+    });
+    let mut held: Vec<Client> = (0..2).map(|_| front.client()).collect();
+    for client in &mut held {
+        client.send(b"GET /held?a HTTP/1.1\r\n\r\n");
+    }
+    wait_for("both are inside the application", || front.seen() == 2);
+    assert_eq!(front.ask(b"GET /held HTTP/1.1\r\n\r\n").status, 503, "there is no third place of this kind");
+    assert_eq!(front.get().status, 200);
+    front.release();
+    for client in &mut held {
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
 fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
     let front = Fixture::start_with(|settings| {
         settings.bounds.upstream_max = 1;
@@ -1055,6 +1075,7 @@ impl Fixture {
             connections_max: 512,
             descriptors_max: 10_000,
             body_bytes_max: Box::new(|path| if path == "/tiny" { 1000 } else { 1 << 20 }),
+            waits_for_application: None,
             trusted_proxies: Vec::new(),
             bounds: Bounds::default(),
             on_dead: Box::new(|error| panic!("tiny_http died: {error}")),
@@ -1120,7 +1141,7 @@ impl Backend {
     fn serve(&self, request: &Request, way_back: WayBack) {
         self.seen.fetch_add(1, Ordering::SeqCst);
         let path = request.target.as_str();
-        match path {
+        match path.split('?').next().unwrap() {
             "/slow" => thread::sleep(Duration::from_millis(200)),
             "/held" => wait_for("it is released", || self.released.load(Ordering::SeqCst)),
             "/dropped" => return,

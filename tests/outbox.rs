@@ -311,6 +311,7 @@ fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
         connections_max: 8,
         descriptors_max: 100,
         body_bytes_max: Box::new(|_| 1 << 20),
+        waits_for_application: None,
         trusted_proxies: Vec::new(),
         bounds: front::Bounds::default(),
         on_dead: Box::new(|error| panic!("tiny_http died: {error}")),

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use inboxd::front::raise_descriptor_limit;
 use inboxd::writer::{Settings, Writer};
 use inboxd::{db, proxy};
 use support::app::{Absent, App, Gate, respond};
@@ -195,20 +196,23 @@ fn of_eight_simultaneous_deliveries_one_reaches_the_application() {
 }
 
 #[test]
-fn more_slow_calls_than_http_workers_do_not_stop_other_deliveries() {
+fn as_many_slow_calls_as_there_may_be_do_not_stop_other_deliveries() {
+    // that many requests are inside at a time, if the descriptors allow
+    let calls = if raise_descriptor_limit() >= 8_192 { 64 } else { 16 };
     let gate = Gate::default();
     let app = App::behind(&gate, 200);
     let daemon = Daemon::with_config(&config(&app.url, PATIENT));
     thread::scope(|scope| {
-        for n in 0..16 {
+        for n in 0..calls {
             let (daemon, body) = (&daemon, EVENT.replace("evt_1", &format!("evt_{n}")));
             scope.spawn(move || assert_eq!(daemon.stripe(&body), outcome("processed")));
         }
-        app.wait_for(16);
+        app.wait_for(calls);
         let signature = support::github_signature("{}");
         let headers = [signature.as_str(), "X-GitHub-Delivery: d-1", "X-GitHub-Event: ping"];
         assert_eq!(daemon.client().post("/webhooks/github", &headers, "{}").0, 200);
-        assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'processing'"), 16);
+        let asked = daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'processing'");
+        assert_eq!(usize::try_from(asked), Ok(calls));
         gate.open();
     });
 }

@@ -100,6 +100,7 @@ impl Stack {
             connections_max: 512,
             descriptors_max: front::raise_descriptor_limit(),
             body_bytes_max: Box::new(|_| 1 << 20),
+            waits_for_application: None,
             trusted_proxies: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             bounds: Bounds::default(),
             on_dead: Box::new(|_| {}),

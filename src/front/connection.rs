@@ -235,9 +235,10 @@ impl<'a> Session<'a> {
     /// Has the request answered by tiny_http. Whether the connection goes on.
     fn answer(&mut self, head: Head, body: Range<usize>, request_end: usize) -> Result<bool, End> {
         self.slot.busy()?;
+        let upstream = self.shared.upstream_of(head.path());
         let Head { method, target, headers, keep_alive, .. } = head;
         let is_head = method == "HEAD";
-        let exchanged = self.shared.upstream.exchange(|| {
+        let exchanged = upstream.exchange(|| {
             let (listener, body) = (self.shared.settings.listener, self.buffer.filled()[body].to_vec());
             Request { listener, peer: self.peer, method, target, headers, body }
         });
