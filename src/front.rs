@@ -70,7 +70,7 @@ pub struct Settings {
     /// The largest body in bytes.
     pub body_bytes_max: OfPath<usize>,
     /// Whether an application answers in its own time, if any does. Such requests have places of their
-    /// own, as many again: nobody else waits because they do.
+    /// own, as many again, and hold no more than half of the connections: nobody else waits because they do.
     pub waits_for_application: Option<OfPath<bool>>,
     /// Peers whose connections are evicted only when there is no other to evict.
     pub trusted_proxies: Vec<IpAddr>,
@@ -174,12 +174,15 @@ impl Front {
             settings.connections_max,
             settings.descriptors_max,
         );
+        let upstream = |waiting_max| {
+            Upstream::new(Arc::clone(&settings.relay), caps.upstream, waiting_max, &settings.bounds)
+        };
         let (stop, stopped) = UnixStream::pair()?;
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
-            upstream: Upstream::new(Arc::clone(&settings.relay), caps.upstream, &settings.bounds),
-            patient_upstream: Upstream::new(Arc::clone(&settings.relay), caps.upstream, &settings.bounds),
+            upstream: upstream(usize::MAX),
+            patient_upstream: upstream((caps.connections / 2).saturating_sub(caps.upstream)),
             budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
             refusals: Throttle::default(),

@@ -766,6 +766,32 @@ fn requests_that_wait_for_an_application_leave_the_others_their_places() {
 }
 
 #[test]
+fn requests_that_wait_for_an_application_leave_the_others_half_of_the_connections() {
+    let front = Fixture::start_with(|settings| {
+        settings.connections_max = 8;
+        settings.bounds.upstream_max = 2;
+        settings.bounds.queue_time = HANG_TIME;
+        settings.waits_for_application = Some(Box::new(|path| path == "/held"));
+    });
+    let mut held: Vec<Client> = (0..7).map(|_| front.client()).collect();
+    for client in &mut held {
+        client.send(b"GET /held HTTP/1.1\r\n\r\n");
+    }
+    let mut refused = Vec::new();
+    wait_for("all but two that are inside and two that wait are told to come again", || {
+        refused.extend(held.extract_if(.., Client::has_input));
+        refused.len() >= 3
+    });
+    assert_eq!(front.get().status, 200);
+    assert!(refused.iter_mut().all(|client| client.answer().status == 503));
+    front.release();
+    assert_eq!(held.len(), 4);
+    for client in &mut held {
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
 fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
     let front = Fixture::start_with(|settings| {
         settings.bounds.upstream_max = 1;

@@ -24,7 +24,7 @@ pub(super) struct Upstream {
 
 /// Why there is no answer.
 pub(super) enum Failure {
-    /// No place became free in time; nothing was sent.
+    /// No place became free in time, or too many wait for one; nothing was sent.
     Busy,
     /// tiny_http does not accept any more; nothing was sent.
     Dead(io::Error),
@@ -35,9 +35,10 @@ pub(super) enum Failure {
 }
 
 impl Upstream {
-    pub(super) fn new(relay: Arc<Relay>, places_max: usize, bounds: &Bounds) -> Self {
+    /// With so many places, and at most `waiting_max` requests that wait for one.
+    pub(super) fn new(relay: Arc<Relay>, places_max: usize, waiting_max: usize, bounds: &Bounds) -> Self {
         let free = Free { places: places_max, kept: Vec::new(), waiting: 0 };
-        let places = Arc::new(Places { free: Mutex::new(free), freed: Condvar::new() });
+        let places = Arc::new(Places { free: Mutex::new(free), freed: Condvar::new(), waiting_max });
         Self { relay, places, queue_time: bounds.queue_time, answer_time: bounds.answer_time }
     }
 
@@ -137,6 +138,7 @@ impl Unanswered {
 struct Places {
     free: Mutex<Free>,
     freed: Condvar,
+    waiting_max: usize,
 }
 
 struct Free {
@@ -156,6 +158,9 @@ impl Place {
     fn take(places: &Arc<Places>, at_most: Duration) -> Option<Self> {
         let mut free = lock(&places.free);
         if free.places == 0 {
+            if free.waiting >= places.waiting_max {
+                return None;
+            }
             free.waiting += 1;
             let waited = places.freed.wait_timeout_while(free, at_most, |free| free.places == 0);
             (free, _) = waited.unwrap_or_else(PoisonError::into_inner);
