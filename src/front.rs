@@ -95,7 +95,7 @@ pub struct Bounds {
     pub queue_time: Duration,
     /// For tiny_http to answer.
     pub answer_time: Duration,
-    /// Requests inside tiny_http at one time.
+    /// Requests inside tiny_http at one time; of those that wait for an application as many again.
     pub upstream_max: usize,
     /// Memory for all unfinished bodies together, in bytes. The first 32 KiB of a request are free,
     /// so that a small one is never refused for memory.

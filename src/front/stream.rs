@@ -1,7 +1,7 @@
 //! A socket to a client or to tiny_http. Every call on it returns at once; only [`Stream::wait`]
 //! waits, for at most as long as it is told.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -32,14 +32,8 @@ impl Stream {
 
     /// How many of these bytes the socket takes now.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.send_parts(&[IoSlice::new(bytes)])
-    }
-
-    /// The same of several pieces, one behind the other.
-    pub(super) fn send_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        or_later(|| sendmsg(self, parts, &mut SendAncillaryBuffer::default(), flags))
-            .map(Option::unwrap_or_default)
+        or_later(|| send(self, bytes, flags)).map(Option::unwrap_or_default)
     }
 
     /// Whether bytes have arrived that nobody has read yet; at the end of the input there are none.

@@ -205,7 +205,7 @@ pub(super) fn for_client(answer: &[u8], is_head: bool, close: bool) -> Option<Ve
                 continue;
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return None; // never to a request that says HTTP/1.0
+            return None; // workers state a length
         } else if DROPPED.iter().any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes())) {
             continue;
         }
