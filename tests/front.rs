@@ -169,7 +169,7 @@ fn the_application_sees_the_exact_body_the_end_to_end_headers_and_who_asked() {
     let front = Fixture::start();
     let mut client = front.client();
     client.send(
-        b"POST /p?q=1 HTTP/1.1\r\nHost: h\r\nX-Sig: a=b\r\nUpgrade: h2c\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe\0\xffo",
+        b"POST /p?q=1 HTTP/1.1\r\nHost: h\r\nX-Sig: a=b\r\nX-Inboxd-Peer: 6.6.6.6\r\nx-inboxd-LISTENER: admin\r\nUpgrade: h2c\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe\0\xffo",
     );
     let echo = client.answer().json();
     assert_eq!(echo["method"], "POST");
@@ -177,7 +177,12 @@ fn the_application_sees_the_exact_body_the_end_to_end_headers_and_who_asked() {
     assert_eq!(echo["length"], 5);
     assert_eq!(echo["sha256"], sha256(b"he\0\xffo").as_str());
     assert_eq!((&echo["peer"], &echo["listener"]), (&"127.0.0.1".into(), &"webhooks".into()));
-    let headers = serde_json::json!([["Host", "h"], ["X-Sig", "a=b"]]);
+    let headers = serde_json::json!([
+        ["Host", "h"],
+        ["X-Sig", "a=b"],
+        ["X-Inboxd-Peer", "6.6.6.6"],
+        ["x-inboxd-LISTENER", "admin"],
+    ]);
     assert_eq!(echo["headers"], headers);
 }
 
