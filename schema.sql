@@ -31,6 +31,7 @@ CREATE TABLE webhook_inbox (
   error_class       TEXT,                         -- of last_error: whose fault it was
   received_at_ms    INTEGER NOT NULL,
   processed_at_ms   INTEGER,
+  query             TEXT,                         -- the delivery's query string without '?'; NULL: it had none
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
   CHECK (state = 'pending' OR state = 'processing' OR state = 'done'
       OR state = 'ignored' OR state = 'quarantined'),
@@ -48,8 +49,9 @@ CREATE TABLE webhook_inbox (
   CHECK (length(body_sha256) = 32)
 ) STRICT;
 
--- The key of deduplication: one provider's event counts once per endpoint.
-CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (provider, endpoint, event_id);
+-- The key of deduplication: one provider's event counts once per endpoint. The id comes first, so that an event
+-- is found by its id alone, and a comparison ends at the first bytes that differ.
+CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, provider);
 
 -- Finds the first event of a replay; holds the events of presets with unsigned ids only.
 CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE replay_key IS NOT NULL;
@@ -57,8 +59,44 @@ CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE 
 -- What still waits for work or for a person; small however large the table grows.
 CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;
 
--- What a worker may claim: quarantined rows do not stand in its way.
-CREATE INDEX webhook_inbox_due ON webhook_inbox (available_at_ms) WHERE state IN ('pending', 'processing');
+-- What a worker may claim: quarantined rows do not stand in its way. The state comes first: a look for leases that
+-- ended would otherwise read the whole backlog.
+CREATE INDEX webhook_inbox_due ON webhook_inbox (state, available_at_ms) WHERE state IN ('pending', 'processing');
+
+-- How many events each endpoint has in each state, so that a count costs the same with ten million events.
+-- Triggers keep it, not the program: it is true whoever writes.
+CREATE TABLE webhook_counts (
+  endpoint             TEXT    NOT NULL,
+  state                TEXT    NOT NULL,          -- webhook_inbox.state
+  events               INTEGER NOT NULL,
+  duplicates           INTEGER NOT NULL,          -- the sum of webhook_inbox.duplicates
+  last_received_at_ms  INTEGER NOT NULL,          -- of the latest event that came to be in this state
+  PRIMARY KEY (endpoint, state)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER webhook_inbox_counts_insert AFTER INSERT ON webhook_inbox
+BEGIN
+  INSERT INTO webhook_counts (endpoint, state, events, duplicates, last_received_at_ms)
+  VALUES (NEW.endpoint, NEW.state, 1, NEW.duplicates, NEW.received_at_ms)
+  ON CONFLICT (endpoint, state) DO UPDATE
+     SET events = events + 1, duplicates = duplicates + NEW.duplicates,
+         last_received_at_ms = max(last_received_at_ms, NEW.received_at_ms);
+END;
+CREATE TRIGGER webhook_inbox_counts_update AFTER UPDATE OF state, duplicates ON webhook_inbox
+BEGIN
+  UPDATE webhook_counts SET events = events - 1, duplicates = duplicates - OLD.duplicates
+   WHERE endpoint = OLD.endpoint AND state = OLD.state;
+  INSERT INTO webhook_counts (endpoint, state, events, duplicates, last_received_at_ms)
+  VALUES (NEW.endpoint, NEW.state, 1, NEW.duplicates, NEW.received_at_ms)
+  ON CONFLICT (endpoint, state) DO UPDATE
+     SET events = events + 1, duplicates = duplicates + NEW.duplicates,
+         last_received_at_ms = max(last_received_at_ms, NEW.received_at_ms);
+END;
+CREATE TRIGGER webhook_inbox_counts_delete AFTER DELETE ON webhook_inbox
+BEGIN
+  UPDATE webhook_counts SET events = events - 1, duplicates = duplicates - OLD.duplicates
+   WHERE endpoint = OLD.endpoint AND state = OLD.state;
+END;
 
 -- What each attempt of a worker came to. Written at the claim, before the work: an attempt that killed
 -- the process is seen as one that never ended.
@@ -75,6 +113,45 @@ CREATE TABLE webhook_attempts (
   CHECK ((ended_at_ms IS NOT NULL) = (result IS NOT NULL)),
   PRIMARY KEY (inbox_id, number)
 ) STRICT, WITHOUT ROWID;
+
+-- Deliveries that were genuine and whose work failed: nothing else of such a delivery is stored, because the provider
+-- sends it again. A later success removes the row.
+CREATE TABLE webhook_failures (
+  endpoint     TEXT    NOT NULL,
+  event_type   TEXT,
+  event_id     TEXT    NOT NULL,
+  error        TEXT    NOT NULL,                  -- of the latest attempt
+  count        INTEGER NOT NULL,                  -- deliveries that failed
+  first_at_ms  INTEGER NOT NULL,
+  last_at_ms   INTEGER NOT NULL,
+  CHECK (event_id <> '' AND error <> '' AND count > 0),
+  PRIMARY KEY (endpoint, event_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX webhook_failures_last ON webhook_failures (last_at_ms);
+
+-- The other body of an event id that came with two: kept with the review of kind 'body_conflict', so that a person who
+-- decides for it can put it to work.
+CREATE TABLE webhook_conflicts (
+  id              INTEGER PRIMARY KEY,
+  inbox_id        INTEGER NOT NULL REFERENCES webhook_inbox (id) ON DELETE CASCADE,  -- the event whose body came first
+  event_type      TEXT,
+  object_id       TEXT,
+  account         TEXT,
+  livemode        INTEGER,
+  api_version     TEXT,
+  headers         TEXT    NOT NULL,               -- as webhook_inbox.headers
+  query           TEXT,
+  payload         ANY,                            -- as webhook_inbox.payload
+  body_sha256     BLOB    NOT NULL,
+  received_at_ms  INTEGER NOT NULL,
+  event_id        TEXT,                           -- the key under which it was put to work; NULL: it was not
+  CHECK (livemode IN (0, 1)),
+  CHECK (length(body_sha256) = 32)
+) STRICT;
+
+-- The same other body is kept once, however often it comes.
+CREATE UNIQUE INDEX webhook_conflicts_key ON webhook_conflicts (inbox_id, body_sha256);
 
 -- The state of each invoice, moved by the transitions declared in invoices.rs and by nothing else.
 CREATE TABLE invoices (
@@ -93,7 +170,7 @@ CREATE TABLE invoices (
   -- Money that came in is never negative; what flows back is an entry of its own.
   CHECK (amount_paid >= 0),
   CHECK (currency = lower(currency))
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- An end is an end, whoever writes: what contradicts it is a question for a person.
 CREATE TRIGGER invoices_end_once BEFORE UPDATE OF status ON invoices
@@ -144,8 +221,6 @@ CREATE TABLE ledger_entries (
   CHECK (currency <> '' AND currency = lower(currency))
 ) STRICT;
 
-CREATE INDEX ledger_entries_invoice ON ledger_entries (invoice_id);
-
 -- A booked line is never edited and never removed; a correction is a new line.
 CREATE TRIGGER ledger_entries_are_not_updated BEFORE UPDATE ON ledger_entries
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entry instead'); END;
@@ -180,6 +255,8 @@ CREATE TABLE outbox (
   result            TEXT,                         -- what the destination's JSON pointer `result` found in the 2xx
   created_at_ms     INTEGER NOT NULL,
   delivered_at_ms   INTEGER,
+  event_type        TEXT,                         -- the type of the event it came from
+  query             TEXT,                         -- of a forward: the delivery's query string without '?'
   -- 'pending' -> 'sending' -> 'delivered' | 'dead'; a retry is 'pending' again; 'delivered' is never left.
   CHECK (state = 'pending' OR state = 'sending' OR state = 'delivered' OR state = 'dead'),
   CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
@@ -196,6 +273,9 @@ CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE s
 -- The rows of one business object that are still to be delivered, in the order of commits.
 CREATE INDEX outbox_in_order ON outbox (destination, object_id, id)
   WHERE object_id IS NOT NULL AND state IN ('pending', 'sending');
+
+-- What an event led to.
+CREATE INDEX outbox_event ON outbox (event_id);
 
 -- What was given up: counted by alerts, listed for people.
 CREATE INDEX outbox_dead ON outbox (destination) WHERE state = 'dead';
@@ -245,6 +325,9 @@ CREATE TABLE reviews (
 
 -- One open question per subject and kind, however often it is asked.
 CREATE UNIQUE INDEX reviews_open ON reviews (kind, subject) WHERE resolved_at_ms IS NULL;
+
+-- What was asked about an event, resolved or not.
+CREATE INDEX reviews_event ON reviews (event_id);
 
 -- What inboxd keeps about itself: when it started and purged last. In an application's own file, whose
 -- user_version is the application's, 'schema_version' stands here.

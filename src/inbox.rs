@@ -391,14 +391,14 @@ const FIND: &str = "
      ORDER BY id";
 
 const COUNT_BY_STATE: &str = "
-    SELECT state, count(*)
-      FROM main.webhook_inbox
+    SELECT state, sum(events)
+      FROM main.webhook_counts
      GROUP BY state
      ORDER BY state";
 
 const COUNT_BY_ENDPOINT: &str = "
-    SELECT endpoint, count(*), sum(duplicates), max(received_at_ms)
-      FROM main.webhook_inbox
+    SELECT endpoint, sum(events), sum(duplicates), max(last_received_at_ms)
+      FROM main.webhook_counts
      GROUP BY endpoint
      ORDER BY endpoint";
 

@@ -14,7 +14,8 @@ use support::{Daemon, invoice_event};
 use tempfile::TempDir;
 
 /// Every schema that a release has had, oldest first.
-const RELEASED: [(i64, &str); 1] = [(1, include_str!("fixtures/schema-1.sql"))];
+const RELEASED: [(i64, &str); 2] =
+    [(1, include_str!("fixtures/schema-1.sql")), (2, include_str!("fixtures/schema-2.sql"))];
 
 /// Rows as that release wrote them.
 const ROWS: &str = include_str!("fixtures/rows-1.sql");
@@ -103,6 +104,14 @@ fn a_file_of_every_released_version_is_opened_with_its_rows_and_takes_deliveries
         assert_eq!(version(&conn), SCHEMA.version);
         assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 3);
         assert_eq!(copies(dir.path()).len(), usize::from(released < SCHEMA.version));
+        let events =
+            "SELECT json_group_array(endpoint || ' ' || state || ' ' || events || ' ' || duplicates) FROM (";
+        let kept = "SELECT endpoint, state, events, duplicates FROM webhook_counts ORDER BY 1, 2)";
+        let counted = "SELECT endpoint, state, count(*) AS events, sum(duplicates) AS duplicates \
+                         FROM webhook_inbox GROUP BY 1, 2 ORDER BY 1, 2)";
+        let text =
+            |of: &str| -> String { conn.query_row(&format!("{events}{of}"), [], |row| row.get(0)).unwrap() };
+        assert_eq!(text(kept), text(counted), "version {released}");
         drop(conn);
 
         let home = Daemon::folder(support::CONFIG);
@@ -139,6 +148,23 @@ fn an_older_file_is_upgraded_over_several_versions_and_a_copy_is_kept() {
     fs::rename(&copies[0], &path).unwrap();
     let conn = db::open_writer_as(&path, &FIRST).unwrap();
     assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 2);
+}
+
+#[test]
+fn a_users_view_and_foreign_key_on_a_table_that_is_made_anew_hold_after_the_upgrade() {
+    let (_dir, path) = file_of(1, RELEASED[0].1);
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "CREATE VIEW paid AS SELECT id FROM invoices WHERE status = 'paid';
+         CREATE TABLE access (invoice TEXT NOT NULL REFERENCES invoices (id) ON DELETE CASCADE) STRICT;
+         INSERT INTO access VALUES ('in_old_1')",
+    )
+    .unwrap();
+    drop(conn);
+    let conn = db::open_writer(&path).unwrap();
+    assert_eq!(count(&conn, "SELECT count(*) FROM paid"), 1);
+    assert_eq!(count(&conn, "SELECT count(*) FROM access JOIN invoices ON id = invoice"), 1);
+    conn.execute("INSERT INTO access VALUES ('in_none')", []).unwrap_err();
 }
 
 #[test]

@@ -102,6 +102,9 @@ const EDGES: &[(&str, &[&str])] = &[
 const TABLES: &[(&str, &str)] = &[
     ("webhook_inbox", "inbox"),
     ("webhook_attempts", "inbox"),
+    ("webhook_counts", "inbox"),
+    ("webhook_failures", "inbox"),
+    ("webhook_conflicts", "inbox"),
     ("ledger_entries", "ledger"),
     ("invoices", "invoices"),
     ("orders", "orders"),

@@ -7,8 +7,9 @@
 //! **To change `schema.sql` after a release:** raise [`SCHEMA`]`.version`, append a [`Migration`] whose
 //! result has the definitions that `schema.sql` has now (a start compares them, comments and layout aside),
 //! keep the old text as `tests/fixtures/schema-N.sql`. `ALTER TABLE … ADD COLUMN` puts a column behind the
-//! last one, before the table's CHECKs: so does `schema.sql`. For anything else make the table anew: rename
-//! the old one away, create, `INSERT … SELECT`, drop, and create its indexes and triggers last.
+//! last one, before the table's CHECKs: so does `schema.sql`. For anything else make the table anew under another
+//! name, `INSERT … SELECT`, drop the old one, rename, and create indexes and triggers last: views and foreign
+//! keys of the user's tables go on naming the table.
 
 use std::fs::{self, File};
 use std::io;
@@ -43,7 +44,14 @@ pub struct Migration {
 }
 
 /// This version's schema.
-pub const SCHEMA: Schema = Schema { version: 1, sql: include_str!("../../schema.sql"), migrations: &[] };
+pub const SCHEMA: Schema = Schema {
+    version: 2,
+    sql: include_str!("../../schema.sql"),
+    migrations: &[Migration {
+        to: 2,
+        sql: concat!(include_str!("upgrades/2.sql"), include_str!("upgrades/2-books.sql")),
+    }],
+};
 
 impl Schema {
     /// The migrations that an older file needs; `None` where the way is not known.
@@ -70,7 +78,12 @@ pub(super) fn upgrade(
     let to = schema.version;
     let copy = copy_before(conn, path, from)?;
     failpoint::reach("migration_copied");
-    match migrate(conn, path, schema, way) {
+    let sql = |source| OpenError::of_sqlite(path, source);
+    // a table that is made anew would take the rows that refer to it along, and be renamed inside others' views
+    remake_tables(conn, true).map_err(sql)?;
+    let migrated = migrate(conn, path, schema, way);
+    remake_tables(conn, false).map_err(sql)?;
+    match migrated {
         Ok(()) => {
             log::warn!(
                 "{}: upgraded from schema version {from} to {to}. The way back, at the loss of what arrives from \
@@ -87,6 +100,12 @@ pub(super) fn upgrade(
             Err(error)
         }
     }
+}
+
+/// SQLite's own advice for making a table anew (lang_altertable.html, section 7).
+fn remake_tables(conn: &Connection, begins: bool) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "foreign_keys", !begins)?;
+    conn.pragma_update(None, "legacy_alter_table", begins)
 }
 
 fn migrate(conn: &Connection, path: &Path, schema: &Schema, way: &[Migration]) -> Result<(), OpenError> {
