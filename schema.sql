@@ -32,6 +32,7 @@ CREATE TABLE webhook_inbox (
   received_at_ms    INTEGER NOT NULL,
   processed_at_ms   INTEGER,
   query             TEXT,                         -- the delivery's query string without '?'; NULL: it had none
+  envelope          TEXT,                         -- of an event of a batch: JSON array of what stood before and after the events; NULL: it came alone
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
   CHECK (state = 'pending' OR state = 'processing' OR state = 'done'
       OR state = 'ignored' OR state = 'quarantined'),
@@ -142,6 +143,7 @@ CREATE TABLE webhook_conflicts (
   api_version     TEXT,
   headers         TEXT    NOT NULL,               -- as webhook_inbox.headers
   query           TEXT,
+  envelope        TEXT,                           -- as webhook_inbox.envelope
   payload         ANY,                            -- as webhook_inbox.payload
   body_sha256     BLOB    NOT NULL,
   received_at_ms  INTEGER NOT NULL,

@@ -68,7 +68,7 @@ const WITH_OLD_KEY: &str = "
 
 const DROP_PAYLOADS: &str = "
     UPDATE main.webhook_inbox
-       SET payload = NULL
+       SET payload = NULL, envelope = NULL
      WHERE id IN (SELECT value FROM json_each(?1)) AND processed_at_ms IS NOT NULL";
 
 const FORGET: &str = "

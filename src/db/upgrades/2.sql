@@ -1,5 +1,6 @@
 -- From schema version 1 to 2: the tables that every file has.
 ALTER TABLE webhook_inbox ADD COLUMN query TEXT;
+ALTER TABLE webhook_inbox ADD COLUMN envelope TEXT;
 DROP INDEX webhook_inbox_key;
 CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, provider);
 DROP INDEX webhook_inbox_due;
@@ -59,6 +60,7 @@ CREATE TABLE webhook_conflicts (
   api_version     TEXT,
   headers         TEXT    NOT NULL,
   query           TEXT,
+  envelope        TEXT,
   payload         ANY,
   body_sha256     BLOB    NOT NULL,
   received_at_ms  INTEGER NOT NULL,
