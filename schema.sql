@@ -33,6 +33,7 @@ CREATE TABLE webhook_inbox (
   processed_at_ms   INTEGER,
   query             TEXT,                         -- the delivery's query string without '?'; NULL: it had none
   envelope          TEXT,                         -- of an event of a batch: JSON array of what stood before and after the events; NULL: it came alone
+  fact_key          BLOB,                         -- what names the event where each subscription has ids of its own; NULL: the id does
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
   CHECK (state = 'pending' OR state = 'processing' OR state = 'done'
       OR state = 'ignored' OR state = 'quarantined'),
@@ -56,6 +57,9 @@ CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, prov
 
 -- Finds the first event of a replay; holds the events of presets with unsigned ids only.
 CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE replay_key IS NOT NULL;
+
+-- Finds the event of which another subscription has told before; holds the events of such presets only.
+CREATE INDEX webhook_inbox_fact ON webhook_inbox (endpoint, fact_key) WHERE fact_key IS NOT NULL;
 
 -- What still waits for work or for a person; small however large the table grows.
 CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;

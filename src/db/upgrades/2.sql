@@ -1,6 +1,8 @@
 -- From schema version 1 to 2: the tables that every file has.
 ALTER TABLE webhook_inbox ADD COLUMN query TEXT;
 ALTER TABLE webhook_inbox ADD COLUMN envelope TEXT;
+ALTER TABLE webhook_inbox ADD COLUMN fact_key BLOB;
+CREATE INDEX webhook_inbox_fact ON webhook_inbox (endpoint, fact_key) WHERE fact_key IS NOT NULL;
 DROP INDEX webhook_inbox_key;
 CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, provider);
 DROP INDEX webhook_inbox_due;
