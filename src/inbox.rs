@@ -90,7 +90,14 @@ pub fn insert(
         now_ms,
         state.is_processed().then_some(now_ms),
     ))?;
-    Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+    if inserted == 0 {
+        return Ok(None);
+    }
+    let id = tx.last_insert_rowid();
+    if let Some(envelope) = event.envelope() {
+        tx.prepare_cached(KEEP_ENVELOPE)?.execute((id, envelope.to_json()))?;
+    }
+    Ok(Some(id))
 }
 
 /// Counts one more delivery of a known event and says what is known of it.
@@ -337,6 +344,10 @@ const INSERT: &str = "
             state, attempts, available_at_ms, received_at_ms, processed_at_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15, ?16)
     ON CONFLICT (provider, endpoint, event_id) DO NOTHING";
+
+// Only the events of batches have one.
+const KEEP_ENVELOPE: &str = "
+    UPDATE main.webhook_inbox SET envelope = ?2 WHERE id = ?1";
 
 const COUNT_DUPLICATE: &str = "
     UPDATE main.webhook_inbox

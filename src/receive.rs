@@ -17,7 +17,7 @@ use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
 use crate::retry;
 use crate::reviews::{self, Kind};
-use crate::verify::{BodyVaries, VerifiedEvent};
+use crate::verify::{BodyVaries, Envelope, VerifiedEvent};
 use crate::writer::JobError;
 
 /// An endpoint at work: its configuration and the handlers it names, in order.
@@ -343,6 +343,7 @@ impl Stored<'_> {
             event_type: self.event.event_type(),
             object_id: self.event.object_id(),
             payload: self.event.body(),
+            envelope: self.event.envelope(),
             content_type: self.event.content_type(),
             headers: self.event.kept_headers(),
         };
@@ -489,6 +490,8 @@ pub struct Forwarded<'a> {
     pub object_id: Option<&'a str>,
     /// The exact bytes.
     pub payload: &'a [u8],
+    /// What stood around them in a batch, and does again when they are handed on.
+    pub envelope: Option<&'a Envelope>,
     /// Their media type.
     pub content_type: Option<&'a str>,
     /// JSON of the kept headers.
@@ -505,7 +508,11 @@ pub fn forward(
     event: &Forwarded<'_>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    for destination in config.forward.iter().filter(|_| config.mode != Mode::Proxy) {
+    if config.forward.is_empty() || config.mode == Mode::Proxy {
+        return Ok(());
+    }
+    let enveloped = event.envelope.map(|envelope| envelope.around(event.payload));
+    for destination in &config.forward {
         let operation = NewOperation {
             destination,
             topic: event.event_type.unwrap_or_default(),
@@ -513,7 +520,7 @@ pub fn forward(
             endpoint: &config.name,
             event_id: event.event_id,
             object_id: event.object_id,
-            payload: event.payload,
+            payload: enveloped.as_deref().unwrap_or(event.payload),
             content_type: event.content_type.unwrap_or("application/octet-stream"),
             headers: Some(event.headers),
         };

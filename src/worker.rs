@@ -319,6 +319,7 @@ fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forward
         event_type: claimed.event_type.as_deref(),
         object_id: claimed.object_id.as_deref(),
         payload: &claimed.payload,
+        envelope: claimed.envelope.as_ref(),
         content_type,
         headers: &claimed.headers,
     }

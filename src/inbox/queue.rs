@@ -8,6 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::State;
+use crate::verify::Envelope;
 
 /// Whose fault a failed attempt was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct Claimed {
     pub headers: String,
     /// The exact bytes.
     pub payload: Vec<u8>,
+    /// What stood around it in a batch.
+    pub envelope: Option<Envelope>,
 }
 
 /// What came of looking for work.
@@ -377,6 +380,7 @@ fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
             Value::Blob(bytes) => bytes,
             Value::Null | Value::Integer(_) | Value::Real(_) => Vec::new(),
         },
+        envelope: row.get::<_, Option<String>>("envelope")?.and_then(|text| Envelope::from_json(&text)),
     })
 }
 
@@ -395,7 +399,7 @@ const CLAIM: &str = "
        SET state = 'processing', attempts = attempts + 1, lease_id = ?2, available_at_ms = ?3
      WHERE id = ?1
     RETURNING id, lease_id, attempts, attempts - attempts_excused AS attempts_charged, provider, endpoint,
-              event_id, event_type, object_id, account, livemode, headers, payload";
+              event_id, event_type, object_id, account, livemode, headers, payload, envelope";
 
 const OPEN_ATTEMPT: &str = "
     INSERT INTO main.webhook_attempts (inbox_id, number, started_at_ms) VALUES (?1, ?2, ?3)";

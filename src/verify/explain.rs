@@ -251,7 +251,7 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
     };
     if let Some(Ok(batch)) = scheme.batch.as_ref().map(|list| identity::split(delivery.body, list)) {
         for element in &batch.elements {
-            add(element.as_bytes(), &identity::parse_element(element, &scheme.wanted), &batch.envelope);
+            add(element.as_bytes(), &identity::parse_element(element, &scheme.wanted), &batch.fields);
         }
         if batch.elements.is_empty() {
             found.hints.push(String::from(

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::Headers;
 use super::canonical;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
 use super::wanted::Wanted;
+use super::{Envelope, Headers};
 use crate::encode::hex;
 
 /// Ids, types and the like are at most this long, in bytes.
@@ -21,6 +21,9 @@ const TEXT_BYTES_MAX: usize = 255;
 
 /// More events than any provider puts into one body.
 const BATCH_EVENTS_MAX: usize = 10_000;
+
+/// More than any provider writes around the events of a body: it is kept with each of them.
+const ENVELOPE_BYTES_MAX: usize = 16 << 10;
 
 /// What the keys of bodies without a usable id begin with.
 const BODY_KEY_PREFIX: &str = "body-sha256:";
@@ -300,7 +303,9 @@ pub(super) struct Batch<'a> {
     /// The exact text of each.
     pub(super) elements: Vec<&'a str>,
     /// The fields around their list; `Null` where the body is the list.
-    pub(super) envelope: Value,
+    pub(super) fields: Value,
+    /// The text around the events.
+    pub(super) envelope: Envelope,
 }
 
 /// Splits a body into its events without changing a byte of them. One that cannot be read does not
@@ -309,15 +314,15 @@ pub(super) struct Batch<'a> {
 /// # Errors
 /// Why this is no list of events; the text never quotes the body.
 pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String> {
-    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-    let text = std::str::from_utf8(body).map_err(|_| String::from("the body is not UTF-8"))?;
+    let whole = std::str::from_utf8(body).map_err(|_| String::from("the body is not UTF-8"))?;
+    let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
     let none = |_| match serde_json::from_str::<&RawValue>(text) {
         Ok(_) => {
             format!("the body has no list of events{}", if list.is_empty() { "" } else { " at " }) + list
         }
         Err(error) => format!("the body is not JSON: {error}"),
     };
-    let (elements, envelope) = match list.strip_prefix('/') {
+    let (elements, fields) = match list.strip_prefix('/') {
         None => (serde_json::from_str::<Vec<&RawValue>>(text).map_err(none)?, Value::Null),
         Some(field) => {
             let mut fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).map_err(none)?;
@@ -331,7 +336,22 @@ pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
     if elements.len() > BATCH_EVENTS_MAX {
         return Err(format!("the body holds more than {BATCH_EVENTS_MAX} events"));
     }
-    Ok(Batch { elements: elements.into_iter().map(RawValue::get).collect(), envelope })
+    let elements: Vec<_> = elements.into_iter().map(RawValue::get).collect();
+    let envelope = envelope(whole, &elements)?;
+    Ok(Batch { elements, fields, envelope })
+}
+
+/// What stands before the first of these pieces of a text and after the last.
+fn envelope(whole: &str, elements: &[&str]) -> Result<Envelope, String> {
+    let (Some(first), Some(last)) = (elements.first(), elements.last()) else {
+        return Ok(Envelope::new("", ""));
+    };
+    let offset = |piece: &str| piece.as_ptr().addr() - whole.as_ptr().addr();
+    let (before, after) = (&whole[..offset(first)], &whole[offset(last) + last.len()..]);
+    if before.len() + after.len() > ENVELOPE_BYTES_MAX {
+        return Err(format!("more than {ENVELOPE_BYTES_MAX} bytes of the body stand around its events"));
+    }
+    Ok(Envelope::new(before, after))
 }
 
 /// One event of a batch.

@@ -17,6 +17,7 @@ mod scheme;
 mod identity;
 mod canonical;
 mod secret;
+mod envelope;
 mod handshake;
 mod explain;
 mod sign;
@@ -24,6 +25,7 @@ mod samples;
 mod wanted;
 
 pub use canonical::with_body_hash;
+pub use envelope::Envelope;
 pub use explain::{Report, explain, report};
 pub use handshake::Reply;
 pub use identity::is_test_send;
@@ -263,13 +265,11 @@ impl Verifier {
         let mut defect = None;
         if let Some(list) = &self.scheme.batch {
             match identity::split(&body, list) {
-                Ok(Batch { elements, envelope }) => {
+                Ok(Batch { elements, fields, envelope }) => {
+                    let around = Some((&envelope, &fields));
                     let events = elements.into_iter().map(|element| {
-                        read.event(
-                            element.as_bytes().to_vec(),
-                            identity::parse_element(element, &self.scheme.wanted),
-                            &envelope,
-                        )
+                        let parsed = identity::parse_element(element, &self.scheme.wanted);
+                        read.event(element.as_bytes().to_vec(), parsed, around)
                     });
                     return Ok(Verified::Events(events.collect::<Result<_, _>>()?));
                 }
@@ -282,7 +282,7 @@ impl Verifier {
         if let Some(reply) = key.and_then(|key| handshake::signed(&self.scheme, key, &parsed.json)) {
             return Ok(Verified::Handshake(reply));
         }
-        Ok(Verified::Events(vec![read.event(body, parsed, &Value::Null)?]))
+        Ok(Verified::Events(vec![read.event(body, parsed, None)?]))
     }
 
     /// The signature, then the time. Hands on the body's JSON where it had to be read for that.
@@ -361,10 +361,16 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// `envelope` is what stands around the event in a batch; `Null` where it came alone.
-    fn event(&self, body: Vec<u8>, parsed: Parsed, envelope: &Value) -> Result<VerifiedEvent, Rejection> {
+    /// `around` is what stands around the event in a batch, as text and as fields; `None` where it came alone.
+    fn event(
+        &self,
+        body: Vec<u8>,
+        parsed: Parsed,
+        around: Option<(&Envelope, &Value)>,
+    ) -> Result<VerifiedEvent, Rejection> {
         let scheme = &self.verifier.scheme;
-        let identity = identity::identify(scheme, self.headers, &parsed, envelope);
+        let fields = around.map_or(&Value::Null, |(_, fields)| fields);
+        let identity = identity::identify(scheme, self.headers, &parsed, fields);
         let body_sha256: [u8; 32] = Sha256::digest(&body).into();
         let event_id = match identity.id {
             EventId::Own(id) => id,
@@ -394,6 +400,7 @@ impl Read<'_> {
             kept_headers: scheme.sources.kept(self.headers),
             content_type: self.headers.first("content-type").map(str::to_owned),
             body,
+            envelope: around.map(|(envelope, _)| envelope.clone()),
             body_sha256,
             replay_key,
             json: parsed.json,
@@ -463,6 +470,7 @@ pub struct VerifiedEvent {
     kept_headers: String,
     content_type: Option<String>,
     body: Vec<u8>,
+    envelope: Option<Envelope>,
     body_sha256: [u8; 32],
     replay_key: Option<[u8; 32]>,
     json: Value,
@@ -532,6 +540,11 @@ impl VerifiedEvent {
     /// The exact bytes received: of the body, or of this element of a batch.
     pub fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// What stood around this element of a batch; `None` where the event came alone.
+    pub fn envelope(&self) -> Option<&Envelope> {
+        self.envelope.as_ref()
     }
 
     /// The SHA-256 of [`VerifiedEvent::body`].

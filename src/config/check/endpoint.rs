@@ -133,10 +133,6 @@ impl Checker {
             let rule = "sends several events in one request, and the application can answer for one only";
             let advice = "write mode = \"async\" and keep forward: each event is sent to it by itself";
             self.problem(format!("{key}.mode"), format!("\"proxy\": {name} {rule}; {advice}"));
-        } else if scheme.is_batch() && !raw.forward.is_empty() {
-            self.warn(format!(
-                "{key}.forward: {name} sends several events in one request; each is forwarded by itself, without what was around it"
-            ));
         }
     }
 

@@ -1,0 +1,219 @@
+//! What an application is handed on of each provider: it must be what the provider's own SDK expects.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use inboxd::verify::{Delivery, Headers, Scheme, Secret, Unsigned, Verified, Verifier, sign};
+use p256::ecdsa::signature::Signer as _;
+use support::app::{App, Seen};
+use support::{Daemon, now_s};
+
+const SECRET: &str = "a secret of the tests, long enough";
+const STANDARD_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// A delivery of three events: what stands before them, the events, what stands between and after them.
+struct Batch {
+    provider: &'static str,
+    before: &'static str,
+    events: [&'static str; 3],
+    after: &'static str,
+}
+
+const BATCHES: [Batch; 4] = [
+    Batch {
+        provider: "gocardless",
+        before: "{ \"events\": [\n  ",
+        events: [
+            r#"{"id":"EV1","resource_type":"payments","action":"paid_out","links":{"payment":"PM1"}}"#,
+            r#"{"id":"EV2","resource_type":"mandates","action":"active","links":{"mandate":"MD1"}}"#,
+            r#"{"id":"EV3","resource_type":"payouts","action":"paid","links":{"payout":"PO1"}, "note": "]}"}"#,
+        ],
+        after: "\n], \"meta\": {\"webhook_id\": \"WB1\"} }\n",
+    },
+    Batch {
+        provider: "line",
+        before: "{\"destination\":\"Uä\",\"events\":[",
+        events: [
+            r#"{"webhookEventId":"W1","type":"message","source":{"userId":"U1"}}"#,
+            r#"{"webhookEventId":"W2","type":"follow","source":{"userId":"U2"}}"#,
+            r#"{"webhookEventId":"W3","type":"message","source":{"userId":"U1"}}"#,
+        ],
+        after: "]}",
+    },
+    Batch {
+        provider: "xero",
+        before: "{\"events\":[",
+        events: [
+            r#"{"tenantId":"t","resourceId":"r1","eventDateUtc":"2026-01-01T00:00:00","eventCategory":"INVOICE","eventType":"UPDATE"}"#,
+            r#"{"tenantId":"t","resourceId":"r2","eventDateUtc":"2026-01-01T00:00:00","eventCategory":"INVOICE","eventType":"CREATE"}"#,
+            r#"{"tenantId":"t","resourceId":"r3","eventDateUtc":"2026-01-01T00:00:00","eventCategory":"CONTACT","eventType":"UPDATE"}"#,
+        ],
+        after: "],\"firstEventSequence\": 7,\"lastEventSequence\": 9, \"entropy\": \"XYZ\"}",
+    },
+    Batch {
+        provider: "hubspot_v3",
+        before: " [",
+        events: [
+            r#"{"eventId":1,"subscriptionId":9,"portalId":62,"objectId":11,"occurredAt":1,"subscriptionType":"contact.creation"}"#,
+            r#"{"eventId":2,"subscriptionId":9,"portalId":62,"objectId":12,"occurredAt":2,"subscriptionType":"contact.deletion"}"#,
+            r#"{"eventId":3,"subscriptionId":9,"portalId":62,"objectId":13,"occurredAt":3,"subscriptionType":"contact.creation"}"#,
+        ],
+        after: "] ",
+    },
+];
+
+impl Batch {
+    fn body(&self) -> String {
+        format!("{}{}{}", self.before, self.events.join(" ,\n"), self.after)
+    }
+
+    /// What the application is to get: each event as if it had been the only one.
+    fn single(&self) -> Vec<String> {
+        self.events.iter().map(|event| format!("{}{event}{}", self.before, self.after)).collect()
+    }
+}
+
+fn config(provider: &str, url: &str, endpoint: &str, destination: &str) -> String {
+    format!(
+        "data_dir = \"data\"\npublic_url = \"https://hooks.example.com\"\n[listen]\nwebhooks = \"127.0.0.1:0\"\nadmin = \"off\"\n[limits]\ndisk_free_min = 0\n\
+         [endpoint.e]\nprovider = \"{provider}\"\nsecrets = [\"file:secret\"]\nforward = [\"app\"]\n{endpoint}\n\
+         [destination.app]\nurl = \"{url}\"\n{destination}\n"
+    )
+}
+
+fn start(config: &str, secret: &str) -> Daemon {
+    let dir = Daemon::folder(config);
+    support::write_secret(dir.path(), "secret", secret);
+    support::write_secret(dir.path(), "standard.secret", STANDARD_SECRET);
+    Daemon::in_dir(Arc::new(dir))
+}
+
+/// The headers with which the provider would send it to this URL now.
+fn signed(provider: &str, secret: &str, url: &str, body: &str) -> Vec<String> {
+    let unsigned = Unsigned {
+        method: "POST",
+        url,
+        content_type: "application/json",
+        event_id: "an-id",
+        event_type: None,
+        signed_at_s: now_s(),
+        body: body.as_bytes(),
+    };
+    let lines = sign(&Scheme::named(provider).unwrap(), &Secret::new("file:secret", secret), &unsigned);
+    let lines = lines.unwrap().into_iter().map(|(name, value)| format!("{name}: {value}"));
+    lines.chain(["Content-Type: application/json".to_owned()]).collect()
+}
+
+fn deliver(daemon: &Daemon, path: &str, lines: &[String], body: &str) -> u16 {
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    daemon.client().post(path, &lines, body).0
+}
+
+/// What the provider's verifier makes of a request that the application got.
+fn verified(provider: &str, secret: &str, url: &str, seen: &Seen) -> usize {
+    let secrets = vec![Secret::new("file:secret", secret)];
+    let scheme = Scheme::named(provider).unwrap();
+    let verifier = Verifier::new(scheme, secrets, Duration::from_secs(300)).unwrap();
+    let headers: Headers = seen.headers.iter().cloned().collect();
+    let delivery = Delivery { method: "POST", url, headers: &headers, body: seen.body.clone() };
+    match verifier.verify(delivery, now_s() * 1000).unwrap() {
+        Verified::Events(events) => events.len(),
+        Verified::Handshake(reply) => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn each_event_of_a_batch_is_handed_on_inside_its_providers_envelope_and_signed_as_a_delivery_of_one() {
+    for batch in BATCHES {
+        let provider = batch.provider;
+        let app = App::answering(200);
+        let daemon = start(&config(provider, &app.url, "", ""), SECRET);
+        let lines = signed(provider, SECRET, "https://hooks.example.com/webhooks/e", &batch.body());
+        assert_eq!(deliver(&daemon, "/webhooks/e", &lines, &batch.body()), 200, "{provider}");
+        app.wait_for(3);
+        let (mut got, mut wanted) = (app.bodies(), batch.single());
+        got.sort();
+        wanted.sort();
+        assert_eq!(got, wanted, "{provider}");
+        for seen in app.seen() {
+            assert_eq!(verified(provider, SECRET, &app.url, &seen), 1, "{provider}");
+        }
+        // the inbox keeps each event's own text
+        let mut stored: Vec<String> = batch.events.map(str::to_owned).to_vec();
+        stored.sort();
+        let sql =
+            "SELECT group_concat(payload, '|') FROM (SELECT payload FROM webhook_inbox ORDER BY payload)";
+        assert_eq!(daemon.text(sql), stored.join("|"), "{provider}");
+    }
+}
+
+#[test]
+fn an_event_that_is_handed_on_later_has_its_envelope_as_well() {
+    let app = App::answering(200);
+    let [batch, ..] = BATCHES;
+    let files = [
+        (
+            "sql/payments.paid_out.sql",
+            "SELECT inboxd_quarantine('look at it') WHERE NOT EXISTS (SELECT 1 FROM go)",
+        ),
+        ("sql/schema.sql", "CREATE TABLE IF NOT EXISTS go (n INTEGER)"),
+    ];
+    let config =
+        config(batch.provider, &app.url, "handlers = [\"sql:sql\"]\nmode = \"async\"\n", "sign = \"none\"");
+    let dir = support::folder(&config, &files);
+    support::write_secret(dir.path(), "secret", SECRET);
+    let daemon = Daemon::in_dir(Arc::new(dir));
+    // nobody forwards it before a person has put it to work: the row of the outbox is taken away
+    let lines = signed(batch.provider, SECRET, "", &batch.body());
+    assert_eq!(deliver(&daemon, "/webhooks/e", &lines, &batch.body()), 200);
+    app.wait_for(3);
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'", 1);
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'delivered'", 3);
+    daemon.sql().execute_batch("INSERT INTO go VALUES (1); DELETE FROM outbox").unwrap();
+    assert_eq!(daemon.inboxd(&["retry", "EV1"]).code, 0);
+    app.wait_for(4);
+    assert_eq!(app.bodies()[3], batch.single()[0]);
+}
+
+#[test]
+fn where_only_the_provider_can_sign_the_envelope_goes_out_under_standard_webhooks() {
+    let key = p256::ecdsa::SigningKey::from_slice(&[9; 32]).unwrap();
+    let point = key.verifying_key().to_sec1_point(false);
+    let public = format!("MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE{}", STANDARD.encode(&point.as_bytes()[1..]));
+    let app = App::answering(200);
+    let more = "sign = \"standard\"\nsecrets = [\"file:standard.secret\"]";
+    let daemon = start(&config("sendgrid", &app.url, "", more), &public);
+    let events = ["a", "b", "c"].map(|id| format!(r#"{{"sg_event_id":"{id}","event":"open"}}"#));
+    let (body, now) = (format!("[{}]", events.join(",")), now_s());
+    let signature: p256::ecdsa::Signature = key.sign(format!("{now}{body}").as_bytes());
+    let lines = [
+        format!("X-Twilio-Email-Event-Webhook-Signature: {}", STANDARD.encode(signature.to_der())),
+        format!("X-Twilio-Email-Event-Webhook-Timestamp: {now}"),
+        "Content-Type: application/json".to_owned(),
+    ];
+    assert_eq!(deliver(&daemon, "/webhooks/e", &lines, &body), 200);
+    app.wait_for(3);
+    let mut got = app.bodies();
+    got.sort();
+    assert_eq!(got, events.map(|event| format!("[{event}]")));
+    for seen in app.seen() {
+        assert_eq!(verified("standardwebhooks", STANDARD_SECRET, "", &seen), 1);
+    }
+}
+
+#[test]
+fn a_body_that_is_mostly_around_its_events_waits_for_a_person() {
+    let app = App::answering(200);
+    let daemon = start(&config("gocardless", &app.url, "", ""), SECRET);
+    let body = format!(r#"{{"events":[{{"id":"EV1"}}],"more":"{}"}}"#, "x".repeat(20_000));
+    let lines = signed("gocardless", SECRET, "", &body);
+    assert_eq!(deliver(&daemon, "/webhooks/e", &lines, &body), 200);
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'"), 1);
+    assert!(daemon.text("SELECT reason FROM reviews").contains("stand around its events"));
+}
