@@ -61,12 +61,13 @@ CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE 
 -- Finds the event of which another subscription has told before; holds the events of such presets only.
 CREATE INDEX webhook_inbox_fact ON webhook_inbox (endpoint, fact_key) WHERE fact_key IS NOT NULL;
 
--- What still waits for work or for a person; small however large the table grows.
-CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (available_at_ms) WHERE processed_at_ms IS NULL;
+-- What still waits for work or for a person, the oldest of each state first; small however large the table grows.
+CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (state, received_at_ms) WHERE processed_at_ms IS NULL;
 
--- What a worker may claim: quarantined rows do not stand in its way. The state comes first: a look for leases that
--- ended would otherwise read the whole backlog.
-CREATE INDEX webhook_inbox_due ON webhook_inbox (state, available_at_ms) WHERE state IN ('pending', 'processing');
+-- What a worker may claim. The time comes last: a look for leases that ended, or for one endpoint's events, would
+-- otherwise read the whole backlog.
+CREATE INDEX webhook_inbox_due ON webhook_inbox (endpoint, state, available_at_ms)
+  WHERE state IN ('pending', 'processing');
 
 -- How many events each endpoint has in each state, so that a count costs the same with ten million events.
 -- Triggers keep it, not the program: it is true whoever writes.
@@ -279,6 +280,9 @@ CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE s
 -- The rows of one business object that are still to be delivered, in the order of commits.
 CREATE INDEX outbox_in_order ON outbox (destination, object_id, id)
   WHERE object_id IS NOT NULL AND state IN ('pending', 'sending');
+
+-- What is being sent: a few rows, however many wait for the same object.
+CREATE INDEX outbox_sending ON outbox (destination, object_id) WHERE state = 'sending';
 
 -- What an event led to.
 CREATE INDEX outbox_event ON outbox (event_id);

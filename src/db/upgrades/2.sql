@@ -6,7 +6,10 @@ CREATE INDEX webhook_inbox_fact ON webhook_inbox (endpoint, fact_key) WHERE fact
 DROP INDEX webhook_inbox_key;
 CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, provider);
 DROP INDEX webhook_inbox_due;
-CREATE INDEX webhook_inbox_due ON webhook_inbox (state, available_at_ms) WHERE state IN ('pending', 'processing');
+CREATE INDEX webhook_inbox_due ON webhook_inbox (endpoint, state, available_at_ms)
+  WHERE state IN ('pending', 'processing');
+DROP INDEX webhook_inbox_unprocessed;
+CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (state, received_at_ms) WHERE processed_at_ms IS NULL;
 CREATE TABLE webhook_counts (
   endpoint             TEXT    NOT NULL,
   state                TEXT    NOT NULL,
@@ -74,5 +77,6 @@ CREATE TABLE webhook_conflicts (
 CREATE UNIQUE INDEX webhook_conflicts_key ON webhook_conflicts (inbox_id, body_sha256);
 ALTER TABLE outbox ADD COLUMN event_type TEXT;
 ALTER TABLE outbox ADD COLUMN query TEXT;
+CREATE INDEX outbox_sending ON outbox (destination, object_id) WHERE state = 'sending';
 CREATE INDEX outbox_event ON outbox (event_id);
 CREATE INDEX reviews_event ON reviews (event_id);
