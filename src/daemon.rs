@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::config::{self, Address, Config};
@@ -35,6 +35,7 @@ use crate::writer::{self, Writer, WriterHandle};
 
 mod assembly;
 mod background;
+mod own_files;
 mod run_dir;
 mod systemd;
 
@@ -209,6 +210,7 @@ impl Daemon {
         let (sender, events) = mpsc::channel();
         watch_signals(&sender)?;
         let lock = db::lock_data_dir(&config.data_dir)?;
+        own_files::make_private(&config.data_dir, has_sockets(&config));
         // bound before a database is made, accepting when all else runs: a port that is taken costs nothing
         let mut socket_files = Vec::new();
         let (webhooks_listener, webhooks) = bind(&config.listen.webhooks, &mut socket_files)?;
@@ -513,6 +515,15 @@ fn patiently<T>(
     }
 }
 
+/// Whether a listener's socket is to lie in the data directory, whose mode then lets its clients in.
+fn has_sockets(config: &Config) -> bool {
+    let is_inside = |address: &Address| match address {
+        Address::Unix(path) => path.starts_with(&config.data_dir),
+        Address::Tcp(_) | Address::Systemd => false,
+    };
+    is_inside(&config.listen.webhooks) || config.listen.admin.as_ref().is_some_and(is_inside)
+}
+
 /// The listener's own file; removed when the daemon stops, or does not start.
 #[derive(Debug)]
 struct SocketFile(PathBuf);
@@ -564,8 +575,12 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
 
 fn relay_in(run_dir: &RunDir) -> Result<Arc<Relay>, StartError> {
     let socket = run_dir.socket();
-    let listens = |error| StartError::Other(format!("cannot listen on {}: {error}", socket.display()));
-    Relay::bind(socket.clone()).map(Arc::new).map_err(listens)
+    let listens =
+        |error: std::io::Error| StartError::Other(format!("cannot listen on {}: {error}", socket.display()));
+    let relay = Relay::bind(socket.clone()).map(Arc::new).map_err(&listens)?;
+    // whatever the umask: the directory keeps others out already
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).map_err(listens)?;
+    Ok(relay)
 }
 
 fn targets(
@@ -594,8 +609,10 @@ fn spawn_workers(
 }
 
 fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| StartError::Other(format!("cannot watch for signals: {error}")))?;
+    let failed = |error| StartError::Other(format!("cannot watch for signals: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    // with any handler a write beyond `ulimit -f` is an error like that of a full disk, not the end of the process
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let events = events.clone();
     spawn("signals", move || {
         for signal in signals.forever() {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -209,7 +209,6 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
     create_private_dir(data_dir)?;
     let path = data_dir.join("lock");
     let io = |source| io_error(format!("lock {}", path.display()), source, data_dir);
-    warn_if_shared(data_dir);
     let file =
         OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(io)?;
     match file.try_lock() {
@@ -241,10 +240,7 @@ fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
         ReadOnlyFilesystem,
     };
     let advice = match source.kind() {
-        PermissionDenied => {
-            let path = path.display();
-            format!("run inboxd as the user that owns {path}, or give it that user: chown USER {path}")
-        }
+        PermissionDenied => who_may(path),
         ReadOnlyFilesystem => "put data_dir where this machine can write".to_owned(),
         AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound => {
             "choose another data_dir".to_owned()
@@ -254,12 +250,18 @@ fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
     OpenError::Unusable { action, source, advice }
 }
 
-/// The directory may be shared on purpose, so it is left as it is.
-fn warn_if_shared(data_dir: &Path) {
-    let mode = fs::metadata(data_dir).map_or(0, |dir| dir.permissions().mode() & 0o777);
-    if mode & 0o077 != 0 {
-        let path = data_dir.display();
-        log::warn!("{path}: mode {mode:04o} lets others in; unless that is meant, run: chmod 700 {path}");
+/// Advice for a user that may not. In a directory of this user's a file is another's: after one start as root, say.
+fn who_may(path: &Path) -> String {
+    let us = rustix::process::geteuid().as_raw();
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() && found.uid() == us && found.mode() & 0o700 == 0o700 => format!(
+            "another user owns files in {shown} (was inboxd started as root?); run as root: chown -R {us} {shown}"
+        ),
+        Ok(found) if found.is_dir() && found.uid() == us => {
+            format!("mode {:04o} keeps out its own user; run: chmod 700 {shown}", found.mode() & 0o7777)
+        }
+        _ => format!("run inboxd as the user that owns {shown}, or give it that user: chown USER {shown}"),
     }
 }
 

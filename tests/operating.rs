@@ -399,13 +399,6 @@ fn the_private_socket_of_a_long_data_dir_is_in_a_new_directory_that_goes_away() 
 }
 
 #[test]
-fn a_run_directory_that_others_can_enter_is_refused() {
-    let dir = used_folder();
-    fs::set_permissions(dir.path().join("data/run"), Permissions::from_mode(0o755)).unwrap();
-    assert_one_line(&serve(dir.path()), 5, &["data/run", "0755", "chmod 700"]);
-}
-
-#[test]
 fn a_unix_socket_is_for_owner_and_group_and_goes_away_with_the_daemon() {
     let config = support::CONFIG.replace("webhooks = \"127.0.0.1:0\"", "webhooks = \"unix:in.sock\"");
     let dir = folder_with(&config);

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 mod args;
 mod failure;
+mod process;
 mod serve;
 mod check;
 mod init;
@@ -40,6 +41,7 @@ use args::{Cli, Verb};
 
 /// Runs the command and says why it failed, if it did.
 pub(crate) fn main() -> Exit {
+    process::keep_to_itself();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // --help and --version arrive here as well; clap knows which stream is theirs

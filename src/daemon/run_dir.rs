@@ -1,11 +1,12 @@
 //! The directory of the socket between front and tiny_http.
 //!
 //! Whoever can reach that socket can send requests that the front never saw, so the directory is made
-//! by this process alone, or looked at before it is trusted. It is never one that others can enter.
+//! by this process alone, or looked at and made right before it is trusted. It is never one that others
+//! can enter.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,11 @@ impl RunDir {
         if path.as_os_str().len() <= DIR_BYTES_MAX {
             return Self::kept(path);
         }
+        Self::new_elsewhere()
+    }
+
+    /// A directory of this process alone, for where none can be kept.
+    fn new_elsewhere() -> Result<Self, StartError> {
         let random = getrandom::u64()
             .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
         let name = format!("inboxd-{random:016x}");
@@ -45,29 +51,86 @@ impl RunDir {
         }
         // not recursive: it fails where anything of that name exists
         DirBuilder::new().mode(0o700).create(&path).map_err(|source| unusable(&path, source))?;
-        Ok(Self { path, is_own: true })
+        let made = Self { path, is_own: true };
+        match made.look()? {
+            State::Private => Ok(made),
+            State::Open(mode) => {
+                Err(made.refused(&format!("mode {mode:04o} lets others reach the private socket")))
+            }
+            State::Foreign(uid) => {
+                Err(made.refused(&format!("belongs to user {uid} although it was just made")))
+            }
+        }
     }
 
+    /// A directory that stays for the next start. Its mode is set again where others have changed it (a volume
+    /// with an `fsGroup`, `chmod -R`, a restore), and one of another user is made anew where that is possible.
     fn kept(path: PathBuf) -> Result<Self, StartError> {
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|source| unusable(&path, source))?,
-        }
-        let found = fs::symlink_metadata(&path).map_err(|source| unusable(&path, source))?;
-        let us = rustix::process::geteuid().as_raw();
-        let reason = if !found.is_dir() {
-            "is no directory; remove it".to_owned()
-        } else if found.uid() != us {
-            format!("belongs to user {}, and inboxd runs as user {us}; remove it", found.uid())
-        } else if found.mode() & 0o077 != 0 {
-            let mode = found.mode() & 0o7777;
-            format!("mode {mode:04o} lets others reach the private socket; run: chmod 700 {}", path.display())
-        } else {
-            let kept = Self { path, is_own: false };
+        let kept = Self { path, is_own: false };
+        kept.create()?;
+        if let State::Foreign(uid) = kept.look()? {
             remove_stale_socket(&kept.socket());
-            return Ok(kept);
-        };
-        Err(OpenError::Refused { path, reason }.into())
+            // another user's directory cannot be trusted, an empty one can be replaced
+            if let Err(error) = fs::remove_dir(&kept.path) {
+                return Err(kept.refused(&belongs_to(uid, &kept.path, &error)));
+            }
+            log::warn!("{}: belonged to user {uid}; it was made anew", kept.path.display());
+            kept.create()?;
+        }
+        if let State::Open(mode) = kept.look()? {
+            kept.make_private(mode);
+        }
+        match kept.look()? {
+            State::Private => {
+                remove_stale_socket(&kept.socket());
+                Ok(kept)
+            }
+            // a file system without owners or modes: FAT, some network shares
+            State::Open(_) | State::Foreign(_) => {
+                let elsewhere = Self::new_elsewhere()?;
+                log::warn!(
+                    "{}: this file system keeps no owners or modes; the private socket is in {}",
+                    kept.path.display(),
+                    elsewhere.path.display()
+                );
+                Ok(elsewhere)
+            }
+        }
+    }
+
+    fn create(&self) -> Result<(), StartError> {
+        match DirBuilder::new().mode(0o700).create(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made.map_err(|source| unusable(&self.path, source)),
+        }
+    }
+
+    /// What stands at the path, links not followed.
+    fn look(&self) -> Result<State, StartError> {
+        let found = fs::symlink_metadata(&self.path).map_err(|source| unusable(&self.path, source))?;
+        let us = rustix::process::geteuid().as_raw();
+        match found.mode() & 0o7777 {
+            _ if !found.is_dir() => {
+                Err(self.refused(&format!("is no directory; run: rm {}", self.path.display())))
+            }
+            _ if found.uid() != us => Ok(State::Foreign(found.uid())),
+            mode if mode & 0o077 != 0 || mode & 0o700 != 0o700 => Ok(State::Open(mode)),
+            _ => Ok(State::Private),
+        }
+    }
+
+    fn make_private(&self, mode: u32) {
+        let path = self.path.display();
+        match fs::set_permissions(&self.path, Permissions::from_mode(0o700)) {
+            Ok(()) => log::warn!(
+                "{path}: mode {mode:04o} would let others reach the private socket; it is 0700 now"
+            ),
+            Err(error) => log::warn!("{path}: mode {mode:04o} cannot be changed: {error}"),
+        }
+    }
+
+    fn refused(&self, reason: &str) -> StartError {
+        OpenError::Refused { path: self.path.clone(), reason: reason.to_owned() }.into()
     }
 
     /// The socket's path.
@@ -83,6 +146,25 @@ impl Drop for RunDir {
             drop(fs::remove_dir(&self.path));
         }
     }
+}
+
+/// What stands where the directory should be.
+enum State {
+    Private,
+    /// Ours, with this mode.
+    Open(u32),
+    /// This user's.
+    Foreign(u32),
+}
+
+fn belongs_to(uid: u32, path: &Path, error: &io::Error) -> String {
+    let us = rustix::process::geteuid().as_raw();
+    let path = path.display();
+    let cause = if uid == 0 { " (was inboxd started as root?)" } else { "" };
+    format!(
+        "belongs to user {uid}, inboxd runs as user {us}{cause}, and it cannot be removed ({error}); \
+         run as root: rm -r {path}"
+    )
 }
 
 fn unusable(path: &Path, source: io::Error) -> StartError {
@@ -132,25 +214,44 @@ mod tests {
     }
 
     #[test]
-    fn a_run_directory_that_others_can_enter_or_replace_is_refused() {
+    fn a_run_directory_whose_mode_was_changed_is_made_private_again() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run");
         drop(RunDir::claim(None, dir.path()).unwrap());
         assert!(run.is_dir(), "it stays for the next start");
-        fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
-        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
-        assert!(refused.contains("0750") && refused.contains("chmod 700"), "{refused}");
-        fs::remove_dir(&run).unwrap();
-        std::os::unix::fs::symlink("/tmp", &run).unwrap();
-        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
-        assert!(refused.contains("is no directory"), "{refused}");
-        if rustix::process::geteuid().is_root() {
-            fs::remove_file(&run).unwrap();
-            fs::create_dir(&run).unwrap();
-            fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
-            std::os::unix::fs::chown(&run, Some(65534), None).unwrap();
-            let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
-            assert!(refused.contains("belongs to user 65534"), "{refused}");
+        for mode in [0o2770, 0o750, 0o755, 0o1777, 0o500, 0o000] {
+            fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+            drop(RunDir::claim(None, dir.path()).unwrap());
+            assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700, "after {mode:04o}");
         }
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_run_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/tmp", dir.path().join("run")).unwrap();
+        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("is no directory; run: rm "), "{refused}");
+    }
+
+    #[test]
+    fn a_run_directory_of_another_user_is_made_anew_or_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        fs::create_dir(&run).unwrap();
+        std::os::unix::fs::chown(&run, Some(65534), None).unwrap();
+        drop(RunDir::claim(None, dir.path()).unwrap());
+        assert!(fs::metadata(&run).unwrap().uid() == 0, "it was empty, and is ours now");
+
+        std::os::unix::fs::chown(&run, Some(65534), None).unwrap();
+        fs::write(run.join("theirs"), "").unwrap();
+        let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("belongs to user 65534") && refused.contains("run as root: rm -r"),
+            "{refused}"
+        );
     }
 }
