@@ -417,13 +417,35 @@ pub struct Instance {
     pub database: PathBuf,
     /// The endpoints' names, in the order of the file.
     pub endpoints: Vec<String>,
-    /// Those of them whose application answers for the event.
-    pub proxies: Vec<String>,
+    /// What becomes of the events of each of them, in the same order.
+    pub sketches: Vec<Sketch>,
     /// The destinations' names, in the order of the file.
     pub destinations: Vec<String>,
 }
 
+/// An endpoint as far as it says what a stored event would come to. Nothing of it was checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sketch {
+    /// The endpoint's name.
+    pub name: String,
+    /// Whether its application answers for the event (`mode = "proxy"`).
+    pub is_proxy: bool,
+    /// As typed.
+    pub handlers: Vec<String>,
+    /// The destinations that get the raw event.
+    pub forward: Vec<String>,
+    /// The only mode it takes.
+    pub livemode: Option<bool>,
+    /// The only account it takes.
+    pub account: Option<String>,
+}
+
 impl Instance {
+    /// The endpoint of this name.
+    pub fn sketch(&self, endpoint: &str) -> Option<&Sketch> {
+        self.sketches.iter().find(|sketch| sketch.name == endpoint)
+    }
+
     /// Finds the instance as [`Config::load`] does.
     ///
     /// # Errors

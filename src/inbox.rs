@@ -213,14 +213,22 @@ pub struct Event {
     pub state: String,
     /// Attempts at the work.
     pub attempts: i64,
+    /// Of those, not the event's fault: the storage's, or excused by an operator's retry.
+    pub attempts_excused: i64,
     /// Further deliveries of the same event.
     pub duplicates: i64,
     /// Why the latest attempt did not end well.
     pub last_error: Option<String>,
+    /// Whose fault that was, see [`queue::ErrorClass`].
+    pub error_class: Option<String>,
+    /// While it is pending: not worked on before this time, in milliseconds since the epoch.
+    pub available_at_ms: i64,
     /// When it was first received, in milliseconds since the epoch.
     pub received_at_ms: i64,
     /// When its effects were committed.
     pub processed_at_ms: Option<i64>,
+    /// The delivery's query string without `?`.
+    pub query: Option<String>,
 }
 
 /// Which events to list. What is `None` does not matter.
@@ -261,6 +269,46 @@ pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<
     let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
     conn.prepare_cached(LIST)?
         .query_map((endpoint, event_type, object_id, state, since_ms, until_ms, error, limit), event)?
+        .collect()
+}
+
+/// Events that match and come after row `after_id`, oldest first, at most `limit`: a long list in stretches.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn list_after(
+    conn: &Connection,
+    filter: &Filter,
+    after_id: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<Event>> {
+    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
+    let wanted = (endpoint, event_type, object_id, state, since_ms, until_ms, error, after_id, limit);
+    conn.prepare_cached(LIST_AFTER)?.query_map(wanted, event)?.collect()
+}
+
+/// How many events match, and when they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Events.
+    pub count: i64,
+    /// When the first of them was received, in milliseconds since the epoch.
+    pub oldest_ms: i64,
+    /// When the last of them was received.
+    pub newest_ms: i64,
+}
+
+/// Events that match, by state.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn tally(conn: &Connection, filter: &Filter) -> rusqlite::Result<Vec<(String, Tally)>> {
+    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
+    conn.prepare_cached(TALLY)?
+        .query_map((endpoint, event_type, object_id, state, since_ms, until_ms, error), |row| {
+            let tally = Tally { count: row.get(1)?, oldest_ms: row.get(2)?, newest_ms: row.get(3)? };
+            Ok((row.get(0)?, tally))
+        })?
         .collect()
 }
 
@@ -321,10 +369,14 @@ fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
         payload_bytes: row.get("payload_bytes")?,
         state: row.get("state")?,
         attempts: row.get("attempts")?,
+        attempts_excused: row.get("attempts_excused")?,
         duplicates: row.get("duplicates")?,
         last_error: row.get("last_error")?,
+        error_class: row.get("error_class")?,
+        available_at_ms: row.get("available_at_ms")?,
         received_at_ms: row.get("received_at_ms")?,
         processed_at_ms: row.get("processed_at_ms")?,
+        query: row.get("query")?,
     })
 }
 
@@ -380,8 +432,8 @@ const COUNT_ATTEMPT: &str = "
 
 const LIST: &str = "
     SELECT id, provider, endpoint, event_id, event_type, object_id, account, livemode, api_version, headers,
-           octet_length(payload) AS payload_bytes, state, attempts, duplicates, last_error,
-           received_at_ms, processed_at_ms
+           octet_length(payload) AS payload_bytes, state, attempts, attempts_excused, duplicates, last_error,
+           error_class, available_at_ms, received_at_ms, processed_at_ms, query
       FROM main.webhook_inbox
      WHERE (?1 IS NULL OR endpoint = ?1)
        AND (?2 IS NULL OR event_type = ?2)
@@ -393,10 +445,38 @@ const LIST: &str = "
      ORDER BY id DESC
      LIMIT ?8";
 
+const LIST_AFTER: &str = "
+    SELECT id, provider, endpoint, event_id, event_type, object_id, account, livemode, api_version, headers,
+           octet_length(payload) AS payload_bytes, state, attempts, attempts_excused, duplicates, last_error,
+           error_class, available_at_ms, received_at_ms, processed_at_ms, query
+      FROM main.webhook_inbox
+     WHERE (?1 IS NULL OR endpoint = ?1)
+       AND (?2 IS NULL OR event_type = ?2)
+       AND (?3 IS NULL OR object_id = ?3)
+       AND (?4 IS NULL OR state = ?4)
+       AND (?5 IS NULL OR received_at_ms >= ?5)
+       AND (?6 IS NULL OR received_at_ms < ?6)
+       AND (?7 IS NULL OR instr(last_error, ?7) > 0)
+       AND id > ?8
+     ORDER BY id
+     LIMIT ?9";
+
+const TALLY: &str = "
+    SELECT state, count(*), min(received_at_ms), max(received_at_ms)
+      FROM main.webhook_inbox
+     WHERE (?1 IS NULL OR endpoint = ?1)
+       AND (?2 IS NULL OR event_type = ?2)
+       AND (?3 IS NULL OR object_id = ?3)
+       AND (?4 IS NULL OR state = ?4)
+       AND (?5 IS NULL OR received_at_ms >= ?5)
+       AND (?6 IS NULL OR received_at_ms < ?6)
+       AND (?7 IS NULL OR instr(last_error, ?7) > 0)
+     GROUP BY state";
+
 const FIND: &str = "
     SELECT id, provider, endpoint, event_id, event_type, object_id, account, livemode, api_version, headers,
-           octet_length(payload) AS payload_bytes, state, attempts, duplicates, last_error,
-           received_at_ms, processed_at_ms
+           octet_length(payload) AS payload_bytes, state, attempts, attempts_excused, duplicates, last_error,
+           error_class, available_at_ms, received_at_ms, processed_at_ms, query
       FROM main.webhook_inbox
      WHERE event_id = ?1 AND (?2 IS NULL OR endpoint = ?2)
      ORDER BY id";

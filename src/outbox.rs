@@ -317,6 +317,8 @@ pub struct Filter {
     pub until_ms: Option<i64>,
     /// A part of the last error.
     pub error: Option<String>,
+    /// The event that the row came from.
+    pub event_id: Option<String>,
 }
 
 /// Rows that match, newest first, at most `limit`.
@@ -324,9 +326,45 @@ pub struct Filter {
 /// # Errors
 /// Any SQLite error, also when the read takes too long.
 pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<Vec<Operation>> {
-    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error } = filter;
-    let wanted = (destination, endpoint, topic, object_id, state, since_ms, until_ms, error, limit);
-    conn.prepare_cached(LIST)?.query_map(wanted, operation)?.collect()
+    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error, event_id } =
+        filter;
+    let wanted = (destination, endpoint, topic, object_id, state, since_ms, until_ms, error, event_id, limit);
+    let order = "ORDER BY id DESC LIMIT ?10";
+    if event_id.is_some() {
+        // by the index on the event, however many rows there are
+        let sql = MATCHING.replace("(?9 IS NULL OR event_id = ?9)", "event_id = ?9");
+        return conn.prepare_cached(&format!("{sql} {order}"))?.query_map(wanted, operation)?.collect();
+    }
+    conn.prepare_cached(&format!("{MATCHING} {order}"))?.query_map(wanted, operation)?.collect()
+}
+
+/// Rows that match and come after row `after_id`, oldest first, at most `limit`: a long list in stretches.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn list_after(
+    conn: &Connection,
+    filter: &Filter,
+    after_id: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<Operation>> {
+    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error, event_id } =
+        filter;
+    let wanted = (
+        destination,
+        endpoint,
+        topic,
+        object_id,
+        state,
+        since_ms,
+        until_ms,
+        error,
+        event_id,
+        after_id,
+        limit,
+    );
+    let order = "AND id > ?10 ORDER BY id LIMIT ?11";
+    conn.prepare_cached(&format!("{MATCHING} {order}"))?.query_map(wanted, operation)?.collect()
 }
 
 /// One row.
@@ -335,6 +373,14 @@ pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<
 /// Any SQLite error.
 pub fn find(conn: &Connection, id: i64) -> rusqlite::Result<Option<Operation>> {
     conn.prepare_cached(FIND)?.query_row([id], operation).optional()
+}
+
+/// The rows that an event led to, oldest first, at most a hundred.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn of_event(conn: &Connection, endpoint: &str, event_id: &str) -> rusqlite::Result<Vec<Operation>> {
+    conn.prepare_cached(OF_EVENT)?.query_map((endpoint, event_id), operation)?.collect()
 }
 
 /// One attempt, for people.
@@ -491,7 +537,7 @@ const COUNT_STALE_RESULT: &str = "
     INSERT INTO main.outbox_destinations (name, stale_results) VALUES (?1, 1)
     ON CONFLICT (name) DO UPDATE SET stale_results = stale_results + 1";
 
-const LIST: &str = "
+const MATCHING: &str = "
     SELECT id, destination, topic, operation_key, endpoint, event_id, object_id, state, attempts, available_at_ms,
            failing_since_ms, last_error, response_status, response_excerpt, result, created_at_ms, delivered_at_ms
       FROM main.outbox
@@ -503,14 +549,21 @@ const LIST: &str = "
        AND (?6 IS NULL OR created_at_ms >= ?6)
        AND (?7 IS NULL OR created_at_ms < ?7)
        AND (?8 IS NULL OR instr(last_error, ?8) > 0)
-     ORDER BY id DESC
-     LIMIT ?9";
+       AND (?9 IS NULL OR event_id = ?9)";
 
 const FIND: &str = "
     SELECT id, destination, topic, operation_key, endpoint, event_id, object_id, state, attempts, available_at_ms,
            failing_since_ms, last_error, response_status, response_excerpt, result, created_at_ms, delivered_at_ms
       FROM main.outbox
      WHERE id = ?1";
+
+const OF_EVENT: &str = "
+    SELECT id, destination, topic, operation_key, endpoint, event_id, object_id, state, attempts, available_at_ms,
+           failing_since_ms, last_error, response_status, response_excerpt, result, created_at_ms, delivered_at_ms
+      FROM main.outbox
+     WHERE event_id = ?2 AND endpoint = ?1
+     ORDER BY id
+     LIMIT 100";
 
 const ATTEMPTS: &str = "
     SELECT number, started_at_ms, duration_ms, result, status, excerpt, error

@@ -4,17 +4,17 @@
 //! application that had it already is not asked again. Every call has a thread of its own, so many at most; no
 //! transaction is open during it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::{Parcel, Target};
-use crate::inbox::State;
-use crate::inbox::queue::{self, Claimed, ErrorClass};
+use crate::inbox::queue::{self, Claimed, ErrorClass, OneClaim};
+use crate::inbox::{self, State};
 use crate::outbox;
 use crate::outgoing::{Answer, NoAnswer};
-use crate::receive::{self, Claim, Endpoint, Outcome, Receipt};
+use crate::receive::{self, Claim, Endpoint, Forwarded, Outcome, Receipt};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::sync::lock;
@@ -26,6 +26,9 @@ const CALLS_MAX: usize = 64;
 
 /// A claim is held for the application's time and this.
 const LEASE_MORE: Duration = Duration::from_secs(2);
+
+/// No claim of a delivery is longer: the longest `proxy_timeout` and [`LEASE_MORE`] are less.
+const HAND_LEASE: Duration = Duration::from_secs(60);
 
 /// What came of asking.
 #[derive(Debug)]
@@ -110,7 +113,7 @@ pub fn give_up(
 ) -> Result<(), WriteError> {
     for (endpoint, silence) in endpoints {
         let before_ms = now_ms.saturating_sub(retry::as_ms(*silence));
-        let reason = "the application did not take it and the sender has stopped sending it; have it sent again from there";
+        let reason = "the application did not take it and the sender has stopped sending it; `inboxd retry` hands it to the application";
         loop {
             let name = endpoint.clone();
             let given_up = writer.run(move |tx| {
@@ -129,6 +132,57 @@ pub fn give_up(
         }
     }
     Ok(())
+}
+
+/// What came of handing a stored event to its application by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandedOn {
+    /// It is in the outbox, and done as far as the inbox goes: its sender is told so from now on.
+    Queued,
+    /// A delivery of it is with the application.
+    Held,
+    /// The application took it before.
+    Settled,
+    /// Nothing is left to hand on.
+    Purged,
+}
+
+/// Hands a stored event to its application without a delivery that waits for the answer: the outbox sends it, to the
+/// same destination, signed in the same way and under the same key, with the retries and the end that rows there have.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn hand_on(
+    tx: &rusqlite::Transaction<'_>,
+    id: i64,
+    destination: &str,
+    now_ms: i64,
+) -> rusqlite::Result<HandedOn> {
+    if inbox::payload_of(tx, id)?.is_none() {
+        return Ok(HandedOn::Purged);
+    }
+    queue::requeue(tx, id, now_ms)?;
+    let claimed = match queue::claim_one(tx, id, "by hand", retry::as_ms(HAND_LEASE), now_ms)? {
+        OneClaim::Work(claimed) => claimed,
+        OneClaim::HeldUntil(_) => return Ok(HandedOn::Held),
+        OneClaim::Settled => return Ok(HandedOn::Settled),
+    };
+    let kept: BTreeMap<String, String> = serde_json::from_str(&claimed.headers).unwrap_or_default();
+    let content_type = kept.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let event = Forwarded {
+        event_id: &claimed.event_id,
+        event_type: claimed.event_type.as_deref(),
+        object_id: claimed.object_id.as_deref(),
+        payload: &claimed.payload,
+        envelope: claimed.envelope.as_ref(),
+        content_type: content_type.map(|(_, value)| value.as_str()),
+        headers: &claimed.headers,
+    };
+    receive::forward_to(tx, &claimed.endpoint, &[destination.to_owned()], &event, now_ms)?;
+    queue::settle(tx, &claimed, State::Done, None, now_ms)?;
+    let note = format!("handed to {destination} by hand");
+    reviews::close_on_event(tx, (&claimed.endpoint, &claimed.event_id), &note, now_ms)?;
+    Ok(HandedOn::Queued)
 }
 
 /// One request to an application.

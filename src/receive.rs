@@ -508,16 +508,33 @@ pub fn forward(
     event: &Forwarded<'_>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    if config.forward.is_empty() || config.mode == Mode::Proxy {
+    if config.mode == Mode::Proxy {
+        return Ok(());
+    }
+    forward_to(tx, &config.name, &config.forward, event, now_ms)
+}
+
+/// As [`forward`], to these destinations, whatever the endpoint's mode.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn forward_to(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    destinations: &[String],
+    event: &Forwarded<'_>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    if destinations.is_empty() {
         return Ok(());
     }
     let enveloped = event.envelope.map(|envelope| envelope.around(event.payload));
-    for destination in &config.forward {
+    for destination in destinations {
         let operation = NewOperation {
             destination,
             topic: event.event_type.unwrap_or_default(),
-            operation_key: &outbox::forward_key(&config.name, event.event_id, destination),
-            endpoint: &config.name,
+            operation_key: &outbox::forward_key(endpoint, event.event_id, destination),
+            endpoint,
             event_id: event.event_id,
             object_id: event.object_id,
             payload: enveloped.as_deref().unwrap_or(event.payload),

@@ -63,7 +63,7 @@ fn a_person_retries_what_failed_and_the_review_closes_when_it_goes_through() {
     daemon.sql().execute_batch("DROP TRIGGER broken").unwrap();
     let counted = daemon.inboxd(&["retry", "--state", "quarantined"]);
     assert_eq!(counted.code, 5, "{counted:?}");
-    assert!(counted.stderr.contains("would retry 1 events"), "{counted:?}");
+    assert!(counted.stderr.contains("would retry 1 event ("), "{counted:?}");
     let retried = daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]);
     assert_eq!(retried.code, 0, "{retried:?}");
     daemon.wait_for_count(UNPROCESSED, 0);

@@ -989,7 +989,7 @@ fn a_person_pauses_retries_and_resumes() {
 
     assert_eq!(daemon.inboxd(&["outbox", "retry"]).code, 2);
     let counted = daemon.inboxd(&["outbox", "retry", "--state", "pending"]);
-    assert!(counted.code == 5 && counted.stderr.contains("would retry 1 rows"), "{counted:?}");
+    assert!(counted.code == 5 && counted.stderr.contains("would retry 1 row ("), "{counted:?}");
     assert_eq!(daemon.inboxd(&["outbox", "retry", "--state", "pending", "--yes"]).code, 0);
     assert!(app.seen().is_empty());
     assert_eq!(daemon.inboxd(&["outbox", "resume", "app"]).code, 0);

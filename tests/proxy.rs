@@ -94,7 +94,7 @@ fn an_application_that_is_not_there_is_a_503_and_one_that_is_too_slow_a_504() {
 }
 
 #[test]
-fn the_review_of_a_replay_closes_when_the_application_takes_it_after_all() {
+fn the_review_of_a_replay_closes_when_a_person_hands_it_to_the_application() {
     let app = App::answering(200);
     let scheme = "[endpoint.a.scheme]\nsignature_header = \"X-Signature\"\nevent_id = \"header:X-Id\"\n";
     let endpoint = "[endpoint.a]\nprovider = \"custom\"\nsecrets = [\"file:stripe.secret\"]\nmode = \"proxy\"\nforward = [\"app\"]\n";
@@ -104,10 +104,12 @@ fn the_review_of_a_replay_closes_when_the_application_takes_it_after_all() {
         |id: &str| daemon.client().post("/webhooks/a", &[&signature, &format!("X-Id: {id}")], EVENT);
     assert_eq!(deliver("one"), outcome("processed"));
     assert_eq!(deliver("two"), outcome("quarantined"));
-    assert_eq!(daemon.inboxd(&["retry", "two"]).code, 0);
     let open = "SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL";
     assert_eq!(daemon.count(open), 1);
-    assert_eq!(deliver("two"), outcome("processed"));
+    assert_eq!(daemon.inboxd(&["retry", "two"]).code, 0);
+    app.wait_for(2);
+    assert_eq!(app.seen()[1].key(), "a:two:forward:app");
+    assert_eq!(deliver("two"), outcome("duplicate"));
     assert_eq!(daemon.count(open), 0);
 }
 

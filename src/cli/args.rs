@@ -273,9 +273,9 @@ pub(crate) struct SharedFilters {
 /// How long a list may be.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Limit {
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) limit: u32,
+    /// At most so many [default: 50 in lists, all where something is done]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) limit: Option<u32>,
 }
 
 /// `retry`
@@ -381,6 +381,9 @@ pub(crate) struct OutboxPauseArgs {
 pub(crate) struct OutboxFilters {
     #[command(flatten)]
     pub(crate) shared: SharedFilters,
+    /// Only what this event led to
+    #[arg(long, value_name = "EVENT_ID")]
+    pub(crate) event: Option<String>,
     /// Only for this destination
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,

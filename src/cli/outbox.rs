@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use super::args::{
     OutboxFilters, OutboxListArgs, OutboxPauseArgs, OutboxRetryArgs, OutboxRowArgs, OutboxVerb,
 };
-use super::store::{self, fields, read_failed, since_and_until, table, time};
+use super::store::{self, counted, fields, read_failed, since_and_until, table, time};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+/// Rows read at once where all are looked at.
+const STRETCH: u32 = 500;
 
 /// `list`, `show`, `retry`, `pause` and `resume`.
 pub(crate) fn run(verb: &OutboxVerb, context: &Context) -> Result<(), Failure> {
@@ -63,6 +66,7 @@ fn filter(filters: &OutboxFilters) -> Result<Filter, Failure> {
         since_ms,
         until_ms,
         error: filters.shared.error.clone(),
+        event_id: filters.event.clone(),
     })
 }
 
@@ -110,17 +114,41 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
         let advice = "name rows by their numbers, or choose them, e.g. --state dead";
         return Err(Failure::new(Exit::Usage, advice));
     }
-    let limit = args.filters.shared.limit;
-    let (found, goes_on) = store::bounded(limit, |limit| outbox::list(&conn, &filter, limit))?;
-    store::say_where_it_ends("latest", found.len(), goes_on);
-    let waiting: Vec<_> =
-        found.iter().filter(|row| matches!(row.state.as_str(), "pending" | "dead")).collect();
-    if !args.yes {
-        let count = waiting.len();
-        return Err(Failure::new(Exit::Refused, format!("would retry {count} rows; add --yes to do it")));
+    let most = args.filters.shared.limit.limit.map_or(usize::MAX, |limit| limit as usize);
+    let chosen = choose(&conn, &filter, most)?;
+    if chosen.is_empty() {
+        say("no row that matches waits or was given up");
+        return Ok(());
     }
-    // the oldest first: where order counts, it is the order of commits
-    waiting.into_iter().rev().try_for_each(|row| retry_one(&conn, &instance, row))
+    if !args.yes {
+        let count = counted(i64::try_from(chosen.len()).unwrap_or(i64::MAX), "row");
+        let ends = chosen.first().zip(chosen.last());
+        let ends = ends.map_or_else(String::new, |((_, from_ms), (_, to_ms))| {
+            format!(" (queued from {} to {})", time(*from_ms), time(*to_ms))
+        });
+        return Err(Failure::new(Exit::Refused, format!("would retry {count}{ends}; add --yes to do it")));
+    }
+    chosen.into_iter().try_for_each(|(id, _)| retry_one(&conn, &instance, &find(&conn, id)?))
+}
+
+/// The rows that wait or were given up, with the time they were queued. The oldest first: where order counts, it is the
+/// order of commits.
+fn choose(conn: &Connection, filter: &Filter, most: usize) -> Result<Vec<(i64, i64)>, Failure> {
+    let mut chosen = Vec::new();
+    let mut after_id = 0;
+    loop {
+        let rows = outbox::list_after(conn, filter, after_id, STRETCH).map_err(read_failed)?;
+        let Some(last) = rows.last() else { return Ok(chosen) };
+        after_id = last.id;
+        let waiting = rows.iter().filter(|row| matches!(row.state.as_str(), "pending" | "dead"));
+        for row in waiting {
+            if chosen.len() == most {
+                say(&format!("the oldest {most}, and there are more: --limit takes them"));
+                return Ok(chosen);
+            }
+            chosen.push((row.id, row.created_at_ms));
+        }
+    }
 }
 
 fn retry_one(conn: &Connection, instance: &Instance, row: &Operation) -> Result<(), Failure> {

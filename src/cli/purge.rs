@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use inboxd::config::MissingSecrets;
 use inboxd::retention::{Change, Changes, Purge};
-use inboxd::writer::WriteError;
+use inboxd::writer::{JobError, WriteError};
 use inboxd::{clock, db};
 use rusqlite::Connection;
 
@@ -25,7 +25,15 @@ impl Changes for Operator {
             change.apply(&tx)?;
             tx.commit()
         };
-        apply().map_err(|error: rusqlite::Error| WriteError::Unavailable(error.to_string()))
+        apply().map_err(|error: rusqlite::Error| WriteError::Job(JobError::Sql(error)))
+    }
+}
+
+/// The same number as any other act has for the same fault, and what SQLite says of it.
+fn why(error: &WriteError) -> (Exit, String) {
+    match error {
+        WriteError::Job(JobError::Sql(error)) => (store::write_failed(error).exit(), db::without_sql(error)),
+        other => (Exit::Temporary, other.to_string()),
     }
 }
 
@@ -41,8 +49,9 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
         let began = Instant::now();
         let goes_on =
             purge.step(|| store::reader(&instance), &operator, clock::now_ms()).map_err(|error| {
-                Failure::new(Exit::Busy, format!("the purge stopped after {}; run it again", purge.summary()))
-                    .because(error)
+                let (exit, word) = why(&error);
+                let message = format!("the purge stopped after {}: {word}; run it again", purge.summary());
+                Failure::new(exit, message)
             })?;
         if !goes_on {
             break;

@@ -17,6 +17,9 @@ use super::{Context, Exit, Failure, say};
 /// A reader that runs longer keeps the daemon's log from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Rows of a list where nothing is said.
+const LIST_ROWS: u32 = 50;
+
 /// Opens the instance's database for reading.
 pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure> {
     let (instance, conn) = open_as_it_is(context)?;
@@ -77,7 +80,7 @@ pub(crate) fn change<T>(
         tx.commit()?;
         Ok(made)
     };
-    made().map_err(write_failed)
+    made().map_err(|error| write_failed(&error))
 }
 
 /// A list with an end, and whether it goes on behind that.
@@ -85,8 +88,9 @@ pub(crate) fn bounded<T>(
     limit: Limit,
     list: impl FnOnce(u32) -> rusqlite::Result<Vec<T>>,
 ) -> Result<(Vec<T>, bool), Failure> {
-    let mut found = list(limit.limit + 1).map_err(read_failed)?;
-    let count = usize::try_from(limit.limit).unwrap_or(usize::MAX);
+    let limit = limit.limit.unwrap_or(LIST_ROWS);
+    let mut found = list(limit + 1).map_err(read_failed)?;
+    let count = usize::try_from(limit).unwrap_or(usize::MAX);
     let goes_on = found.len() > count;
     found.truncate(count);
     Ok((found, goes_on))
@@ -99,13 +103,29 @@ pub(crate) fn say_where_it_ends(which: &str, count: usize, goes_on: bool) {
     }
 }
 
-/// SQLite's word on a change that was not made.
-fn write_failed(error: rusqlite::Error) -> Failure {
-    if db::is_busy_error(&error) {
-        return Failure::new(Exit::Busy, "the database is busy; nothing was changed, try again")
-            .because(error);
+/// So many of them: `1 event`, `2 events`.
+pub(crate) fn counted(count: i64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// SQLite's word on a change that was not made. It is said once: the error and its cause are the same sentence.
+pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
+    let word = db::without_sql(error);
+    if db::is_busy_error(error) {
+        return Failure::new(
+            Exit::Busy,
+            format!("nothing was changed: another process writes ({word}); try again"),
+        );
     }
-    Failure::new(Exit::Failed, "nothing was changed").because(error)
+    if db::is_damage_error(error) {
+        let message = format!("nothing was changed: {word}; keep the file, and restore a copy");
+        return Failure::new(Exit::Unverified, message);
+    }
+    if db::is_storage_error(error) {
+        let message = format!("nothing was changed: {word}; see to the disk and try again");
+        return Failure::new(Exit::Temporary, message);
+    }
+    Failure::new(Exit::Failed, format!("nothing was changed: {word}"))
 }
 
 /// SQLite's word on a read that failed.
@@ -116,7 +136,8 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
         return Failure::new(Exit::Unverified, message);
     }
     if db::is_busy_error(&error) {
-        return Failure::new(Exit::Busy, "the database is busy; try again").because(error);
+        let word = db::without_sql(&error);
+        return Failure::new(Exit::Busy, format!("the database is busy ({word}); try again"));
     }
     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
         let limit = READ_TIME_MAX.as_secs();
@@ -125,7 +146,8 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
             format!("the query ran longer than {limit} s and was ended; narrow it down"),
         );
     }
-    Failure::new(Exit::Failed, db::without_sql(&error))
+    let exit = if db::is_storage_error(&error) { Exit::Temporary } else { Exit::Failed };
+    Failure::new(exit, db::without_sql(&error))
 }
 
 /// RFC 3339 in UTC, to the millisecond.
@@ -184,4 +206,28 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn each_fault_of_the_storage_has_one_number_and_is_said_once() {
+        let failed = |code: i32, word: &str| {
+            write_failed(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(word.to_owned())))
+        };
+        let full = failed(ffi::SQLITE_FULL, "database or disk is full");
+        assert_eq!(full.exit(), Exit::Temporary);
+        assert_eq!(
+            full.lines(),
+            ["nothing was changed: database or disk is full; see to the disk and try again"]
+        );
+        assert_eq!(failed(ffi::SQLITE_IOERR_WRITE, "disk I/O error").exit(), Exit::Temporary);
+        assert_eq!(failed(ffi::SQLITE_BUSY, "database is locked").exit(), Exit::Busy);
+        assert_eq!(failed(ffi::SQLITE_CORRUPT, "malformed").exit(), Exit::Unverified);
+        assert_eq!(failed(ffi::SQLITE_CONSTRAINT, "constraint failed").exit(), Exit::Failed);
+    }
 }

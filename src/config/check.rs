@@ -14,7 +14,7 @@ use super::document::Document;
 use super::raw::{RawConfig, RawDuration, RawEndpoint, RawLimits, RawListen, RawRetention, RawSize};
 use super::{
     Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, Problem, Retention,
-    duration_text, parse_duration, parse_size, secrets, suggest,
+    Sketch, duration_text, parse_duration, parse_size, secrets, suggest,
 };
 use crate::outgoing::base_url_rule;
 use crate::verify::Secret;
@@ -48,13 +48,23 @@ pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, Conf
     let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
     let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
     checker.verdict(Some(file))?;
-    let is_proxy = |raw: &RawEndpoint| raw.mode.as_deref() == Some("proxy");
     Ok(Instance {
         database: place.database,
-        proxies: endpoints.iter().filter(|(_, raw)| is_proxy(raw)).map(|(name, _)| name.clone()).collect(),
+        sketches: endpoints.iter().map(|(name, raw)| sketch(name, raw)).collect(),
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
         destinations: destinations.into_iter().map(|(name, _)| name).collect(),
     })
+}
+
+fn sketch(name: &str, raw: &RawEndpoint) -> Sketch {
+    Sketch {
+        name: name.to_owned(),
+        is_proxy: raw.mode.as_deref() == Some("proxy"),
+        handlers: raw.handlers.clone(),
+        forward: raw.forward.clone(),
+        livemode: raw.livemode,
+        account: raw.account.clone(),
+    }
 }
 
 /// Checks everything and hands out the configuration, or all problems.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::check::{self, Checker, DATA_DIR};
 use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
-use super::{Config, ConfigError, Instance, MissingSecrets, WithoutSecret, is_absent};
+use super::{Config, ConfigError, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
 
 struct Preset {
     endpoint: &'static str,
@@ -59,8 +59,16 @@ pub(super) fn instance() -> Instance {
     Instance {
         database: Path::new(DATA_DIR).join(check::DATABASE),
         endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
-        proxies: Vec::new(),
+        sketches: ENDPOINTS.iter().map(sketch).collect(),
         destinations: Vec::new(),
+    }
+}
+
+fn sketch(preset: &Preset) -> Sketch {
+    Sketch {
+        name: preset.endpoint.to_owned(),
+        handlers: preset.handlers.iter().map(|name| (*name).to_owned()).collect(),
+        ..Sketch::default()
     }
 }
 

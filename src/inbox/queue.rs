@@ -263,9 +263,9 @@ fn close_attempt(
     Ok(())
 }
 
-/// Puts an event that waits for a person or for its next attempt back to work now. The attempts so far are
-/// excused and stay in the history. Returns whether there was anything to do: an event that is done, ignored
-/// or being worked on is not touched.
+/// Puts an event that waits for a person or for its next attempt, or that nobody took, back to work now. The
+/// attempts so far are excused and stay in the history. Returns whether there was anything to do: an event that
+/// is done, being worked on, or whose body was purged is not touched.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -437,8 +437,8 @@ const GIVE_BACK: &str = "
 
 const REQUEUE: &str = "
     UPDATE main.webhook_inbox
-       SET state = 'pending', available_at_ms = ?2, attempts_excused = attempts
-     WHERE id = ?1 AND state IN ('pending', 'quarantined')";
+       SET state = 'pending', available_at_ms = ?2, attempts_excused = attempts, processed_at_ms = NULL
+     WHERE id = ?1 AND state IN ('pending', 'quarantined', 'ignored') AND payload IS NOT NULL";
 
 const RELEASE_ALL: &str = "
     UPDATE main.webhook_inbox
