@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::config::{self, Address, Config};
-use crate::db::{self, DataDirLock, OpenError};
+use crate::db::{self, DataDirLock, FileClaim, OpenError};
 use crate::dispatcher::{Dispatcher, Target};
 use crate::front::{self, Relay};
 use crate::handlers::Registry;
@@ -176,6 +176,7 @@ pub struct Daemon {
     /// What feeds the watchdog, until it is set to work.
     probe: Option<Probe>,
     watchdog: Option<Watchdog>,
+    _claim: FileClaim,
     _lock: DataDirLock,
 }
 
@@ -217,7 +218,7 @@ impl Daemon {
         let admin = config.listen.admin.as_ref().map(|address| bind(address, &mut socket_files));
         let (admin_listener, admin) = admin.transpose()?.unzip();
 
-        let mut conn = open_patiently(&config.database, assembly::home(&config), &events)?;
+        let (claim, mut conn) = claim_and_open(&config, &lock, &events)?;
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::of_sqlite(&config.database, source);
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
@@ -271,6 +272,7 @@ impl Daemon {
             socket_files,
             _run_dir: run_dir,
             watchdog: None,
+            _claim: claim,
             _lock: lock,
         };
         for (name, listener) in listeners {
@@ -475,6 +477,21 @@ fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
         Ok(result) => Event::WriterEnded(result),
         Err(panic) => Event::WriterPanicked(writer::panic_text(&*panic).to_owned()),
     }
+}
+
+/// The database file is claimed before SQLite opens it, and given up after SQLite has closed it.
+fn claim_and_open(
+    config: &Config,
+    lock: &DataDirLock,
+    events: &Receiver<Event>,
+) -> Result<(FileClaim, rusqlite::Connection), StartError> {
+    let home = assembly::home(config);
+    let claim = db::claim_file(&config.database, home, lock)?;
+    let conn = open_patiently(&config.database, home, events)?;
+    if home == db::Home::Own {
+        lock.note_database()?;
+    }
+    Ok((claim, conn))
 }
 
 /// Waits for another process that holds the whole file.

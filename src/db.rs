@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,9 +18,11 @@ use rustix::fs::Access;
 
 use crate::bookkeeping;
 
+mod claim;
 mod embedded;
 mod migrations;
 
+pub use claim::{DataDirLock, FileClaim, claim_file, lock_data_dir};
 pub use embedded::objection_to;
 pub use migrations::{Migration, SCHEMA, Schema};
 
@@ -47,6 +49,8 @@ const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
 pub enum OpenError {
     /// Another daemon holds the data directory.
     Locked(PathBuf),
+    /// Another daemon uses the database file, perhaps under another name.
+    InUse(PathBuf),
     /// The file is damaged.
     Damaged {
         /// The database file.
@@ -119,6 +123,11 @@ impl fmt::Display for OpenError {
                 "{}: another inboxd serves this data directory; stop it first, or give this one data of its own",
                 path.display()
             ),
+            Self::InUse(path) => write!(
+                f,
+                "{}: another inboxd uses this database file, under this or another name; stop it first, or give this one data of its own",
+                path.display()
+            ),
             Self::Damaged { path, finding } => write!(
                 f,
                 "{}: the file is damaged or not a database ({finding}); keep it, and restore a copy",
@@ -161,6 +170,7 @@ impl std::error::Error for OpenError {
             Self::Io { source, .. } | Self::Unusable { source, .. } => Some(source),
             Self::Sql { source, .. } | Self::Upgrade { source, .. } => Some(source),
             Self::Locked(_)
+            | Self::InUse(_)
             | Self::Missing(_)
             | Self::Denied(_)
             | Self::Damaged { .. }
@@ -192,29 +202,6 @@ pub fn without_sql(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
         other => other.to_string(),
-    }
-}
-
-/// The data directory, held against a second daemon until dropped.
-#[derive(Debug)]
-pub struct DataDirLock {
-    _file: File,
-}
-
-/// Creates the data directory where it is missing (0700) and takes its lock.
-///
-/// # Errors
-/// [`OpenError::Locked`] when another daemon holds it; I/O errors.
-pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
-    create_private_dir(data_dir)?;
-    let path = data_dir.join("lock");
-    let io = |source| io_error(format!("lock {}", path.display()), source, data_dir);
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(DataDirLock { _file: file }),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(data_dir.to_path_buf())),
-        Err(TryLockError::Error(source)) => Err(io(source)),
     }
 }
 
@@ -275,7 +262,8 @@ fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
     };
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => refused("is a directory and no database"),
-        Ok(found) if !found.is_file() => refused("is no ordinary file"),
+        Ok(found) if !found.is_file() => refused("is not an ordinary file"),
+        Ok(found) if found.len() == 0 => claim::refuse_orphaned_wal(path).map(|()| Some(found)),
         Ok(found) => Ok(Some(found)),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound if path.is_symlink() => {
@@ -288,12 +276,18 @@ fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
     }
 }
 
+/// Another file of the database: SQLite keeps it beside the file that the path leads to, which may be a link.
+pub fn sibling(database: &Path, suffix: &str) -> PathBuf {
+    let target = database.is_symlink().then(|| fs::canonicalize(database).ok()).flatten();
+    let mut sibling = target.unwrap_or_else(|| database.to_owned()).into_os_string();
+    sibling.push(suffix);
+    sibling.into()
+}
+
 /// A database that others can read holds their customers' data: it and its log become 0600.
 fn make_private(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
-        let mut file = path.as_os_str().to_owned();
-        file.push(suffix);
-        let file = PathBuf::from(file);
+        let file = sibling(path, suffix);
         let Ok(found) = fs::metadata(&file) else { continue };
         let mode = found.permissions().mode() & 0o777;
         if mode & 0o077 == 0 {
@@ -382,8 +376,8 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// As [`open_writer`].
 pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
-    let existed = look_at(path)?.is_some();
-    if !existed {
+    if look_at(path)?.is_none() {
+        claim::refuse_orphaned_wal(path)?;
         create_private_file(path)?;
     }
     // SQLite would go on with what it may only read
@@ -395,12 +389,6 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
     if is_empty(&conn).map_err(sql)? {
         create(&mut conn, schema).map_err(sql)?;
         sync_dir(path)?;
-        if existed {
-            log::warn!(
-                "{}: was an empty file; a new database was made in its place, without any history",
-                path.display()
-            );
-        }
     }
     let version = version_of(&conn, path, schema)?;
     leave_log(&conn, false).map_err(sql)?;
@@ -422,11 +410,14 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
 /// # Errors
 /// See [`OpenError`]; a file that is refused is not changed.
 pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
-    if look_at(path)?.is_none() {
+    let Some(found) = look_at(path)? else {
         return Err(OpenError::Missing(path.to_path_buf()));
-    }
-    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
-        .map_err(|_| OpenError::Denied(path.to_path_buf()))?;
+    };
+    claim::refuse_several_names(path, found.nlink())?;
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| match error {
+        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => OpenError::Denied(path.to_path_buf()),
+        error => io_error(format!("write {}", path.display()), error.into(), path),
+    })?;
     let sql = |source| OpenError::of_sqlite(path, source);
     let mut conn = open_untouched(path)?;
     wait_for_locks(&mut conn).map_err(sql)?;
@@ -450,6 +441,19 @@ fn open_to_look(path: &Path) -> Result<Connection, OpenError> {
     let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
     wait_for_locks(&mut conn).map_err(sql)?;
     Ok(conn)
+}
+
+/// Has the connection leave WAL and database file as they are when it is closed.
+///
+/// # Errors
+/// When SQLite refuses.
+pub fn leave_wal(conn: &Connection) -> rusqlite::Result<()> {
+    leave_log(conn, true)
+}
+
+/// An I/O error of ours: the process must not go on writing, see [`is_fatal_error`].
+pub fn io_failure(reason: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), Some(reason))
 }
 
 /// Whether the last connection leaves the log beside the file when it is closed.

@@ -7,7 +7,6 @@
 //! transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +20,10 @@ use rusqlite::{Connection, ErrorCode, Transaction};
 use crate::db;
 use crate::failpoint;
 use crate::sync::lock;
+
+mod files;
+
+use files::{Files, Loss};
 
 /// Jobs committed together at most.
 const BATCH_JOBS_MAX: usize = 64;
@@ -367,10 +370,9 @@ pub struct Writer {
     checkpoint_is_due: bool,
     next_truncate: Instant,
     log_told_bytes: u64,
-    /// SQLite keeps the log beside the file that the path leads to, which may be a link.
-    log: PathBuf,
-    /// Device and inode of the database file when the connection was opened.
-    file: Option<(u64, u64)>,
+    files: Files,
+    /// What became of a file, once that was noticed.
+    loss: Option<Loss>,
 }
 
 /// What SQLite's hooks and the writer share.
@@ -382,6 +384,8 @@ struct Guard {
     rollbacks: AtomicU64,
     /// Frames in the log after the latest commit.
     wal_frames: AtomicU64,
+    /// The same of the commit that is being made; 0 where it wrote none.
+    committed_frames: AtomicU64,
     /// When the running job must end.
     job_end: Mutex<Option<Instant>>,
 }
@@ -425,6 +429,7 @@ impl Writer {
     pub fn new(mut conn: Connection, settings: Settings) -> rusqlite::Result<(Self, WriterHandle)> {
         let guard = Arc::new(Guard::default());
         install_hooks(&mut conn, &guard)?;
+        let page_bytes = conn.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0))?.into();
         let (sender, queue) = mpsc::sync_channel(QUEUE_JOBS_MAX);
         let health = Arc::new(Health {
             recovering: AtomicBool::new(true),
@@ -437,8 +442,8 @@ impl Writer {
             conn,
             queue,
             early: Vec::new(),
-            file: file_at(&settings.database),
-            log: log_of(&settings.database),
+            files: Files::of(&settings.database, page_bytes),
+            loss: None,
             settings,
             health: Arc::clone(&health),
             guard,
@@ -467,6 +472,7 @@ impl Writer {
                 self.recover().and_then(|is_ready| if is_ready { self.work(&answers) } else { Ok(()) });
             if ended.is_err() {
                 self.health.failed.store(true, Ordering::Release);
+                self.leave_files();
             }
             drop(answers); // the second thread ends when it has told everybody
             ended
@@ -506,6 +512,7 @@ impl Writer {
             }
         }
         failpoint::reach("recovery_after");
+        self.files.note_wal();
         db::wait_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
         Ok(true)
@@ -530,13 +537,17 @@ impl Writer {
             match self.queue.recv_timeout(IDLE_TICK) {
                 Ok(first) => {
                     let batch = self.gather(first);
-                    if let Err(gone) = self.look_for_file() {
-                        batch.into_iter().for_each(|job| refuse(job, "the database file is gone"));
-                        return Err(gone);
+                    if let Err(loss) = self.files.look() {
+                        batch.into_iter().for_each(|job| refuse(job, &loss.to_string()));
+                        return Err(self.lose(loss));
                     }
                     self.process(batch, answers)?;
                 }
-                Err(RecvTimeoutError::Timeout) => self.look_for_file()?,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(loss) = self.files.look() {
+                        return Err(self.lose(loss));
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.checkpoint()?;
@@ -589,7 +600,7 @@ impl Writer {
     }
 
     /// One transaction over all jobs, each in a savepoint: a job's own failure undoes that job alone.
-    fn commit_together(&self, jobs: &mut [Box<dyn Job>]) -> Result<Vec<Result<(), WriteError>>, Lost> {
+    fn commit_together(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Vec<Result<(), WriteError>>, Lost> {
         let lost = |at: Stage| move |error: rusqlite::Error| Lost { at, error: JobError::Sql(error) };
         let tx = db::begin_immediate(&self.conn).map_err(lost(Stage::Begin))?;
         let begun_after = self.guard.rollbacks.load(Ordering::Acquire);
@@ -609,11 +620,18 @@ impl Writer {
             }
         }
         failpoint::reach("commit_before");
+        self.guard.committed_frames.store(0, Ordering::Relaxed);
         self.guard.may_commit.store(true, Ordering::Release);
         let committed = tx.commit();
         self.guard.may_commit.store(false, Ordering::Release);
         committed.map_err(lost(Stage::Commit))?;
         failpoint::reach("commit_after");
+        let frames = self.guard.committed_frames.load(Ordering::Relaxed);
+        if frames > 0
+            && let Err(loss) = self.files.look_after_commit(frames)
+        {
+            return Err(lost(Stage::Commit)(self.lose(loss)));
+        }
         self.health.commits.fetch_add(1, Ordering::Relaxed);
         self.health.jobs.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         Ok(verdicts)
@@ -637,7 +655,7 @@ impl Writer {
 
     /// After a lost transaction: each job in one of its own, so that only the guilty one fails.
     fn commit_singly(
-        &self,
+        &mut self,
         jobs: &mut [Box<dyn Job>],
         lost: Lost,
         fatal: &mut Option<rusqlite::Error>,
@@ -679,7 +697,7 @@ impl Writer {
         }
         failpoint::reach("checkpoint_before");
         let now = Instant::now();
-        let log_bytes = bytes_of(&self.log);
+        let log_bytes = bytes_of(self.files.wal());
         let done = if log_bytes >= TRUNCATE_CHECKPOINT_BYTES && now >= self.next_truncate {
             self.next_truncate = now + TRUNCATE_PAUSE;
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
@@ -723,19 +741,33 @@ impl Writer {
         }
     }
 
-    /// A file that was deleted or replaced takes everything written to it along: what is still committed
-    /// there would be acknowledged and lost.
-    fn look_for_file(&self) -> rusqlite::Result<()> {
-        if self.file.is_none() || file_at(&self.settings.database) == self.file {
-            return Ok(());
-        }
+    /// Nothing is committed any more to files of which one is gone.
+    fn lose(&mut self, loss: Loss) -> rusqlite::Error {
         self.health.failed.store(true, Ordering::Release);
-        let reason = format!(
-            "{} was deleted or replaced while inboxd ran; put the file back, or a copy of it",
-            self.settings.database.display()
-        );
-        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY_DBMOVED);
-        Err(rusqlite::Error::SqliteFailure(code, Some(reason)))
+        self.loss = Some(loss);
+        db::io_failure(self.files.in_words(loss))
+    }
+
+    /// After a failure the files are left as they are for the next start, which looks at them first. All that was
+    /// in a deleted WAL is still known here, and goes into the database file before this process ends.
+    fn leave_files(&mut self) {
+        if let Err(error) = db::leave_wal(&self.conn) {
+            log::warn!("the WAL cannot be left as it is: {error}");
+        }
+        if self.loss != Some(Loss::Wal) {
+            return;
+        }
+        match db::checkpoint(&self.conn, "FULL") {
+            Ok(done) if !done.busy && done.moved_frames == done.log_frames => {
+                log::warn!("all that the deleted WAL held was moved into the database file: nothing is lost");
+            }
+            Ok(_) => {
+                log::error!("another process reads the database: a part of what the deleted WAL held is lost")
+            }
+            Err(error) => {
+                log::error!("what the deleted WAL held could not be moved into the database file: {error}")
+            }
+        }
     }
 
     /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
@@ -745,11 +777,11 @@ impl Writer {
             return;
         }
         self.disk_read_at = Some(now);
-        let dir = self.log.parent().unwrap_or(&self.log);
+        let dir = self.files.wal().parent().unwrap_or(self.files.wal());
         // what is in the log needs room in the database file as well
         let floor = match self.settings.disk_free_min {
             0 => 0,
-            floor => floor.saturating_add(bytes_of(&self.log)),
+            floor => floor.saturating_add(bytes_of(self.files.wal())),
         };
         let is_low = match rustix::fs::statvfs(dir) {
             Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize) < floor,
@@ -784,7 +816,9 @@ fn install_hooks(conn: &mut Connection, guard: &Arc<Guard>) -> rusqlite::Result<
     }))?;
     let shared = Arc::clone(guard);
     conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, frames: std::ffi::c_int| {
-        shared.wal_frames.store(u64::try_from(frames).unwrap_or(0), Ordering::Relaxed);
+        let frames = u64::try_from(frames).unwrap_or(0);
+        shared.wal_frames.store(frames, Ordering::Relaxed);
+        shared.committed_frames.store(frames, Ordering::Relaxed);
         Ok(())
     }))
 }
@@ -826,17 +860,6 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("(no message)")
-}
-
-fn file_at(path: &std::path::Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-fn log_of(database: &std::path::Path) -> PathBuf {
-    let file = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
-    let mut log = file.into_os_string();
-    log.push("-wal");
-    log.into()
 }
 
 fn bytes_of(path: &std::path::Path) -> u64 {

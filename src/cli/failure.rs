@@ -108,7 +108,7 @@ impl Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let exit = match &error {
-            OpenError::Locked(_) => Exit::Busy,
+            OpenError::Locked(_) | OpenError::InUse(_) => Exit::Busy,
             OpenError::Missing(_) => Exit::NotFound,
             OpenError::Refused { .. } => Exit::Refused,
             OpenError::Damaged { .. } => Exit::Unverified,

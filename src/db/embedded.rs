@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
+use super::claim::refuse_orphaned_wal;
 use super::{
     OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, leave_log, open_to_look,
     open_untouched, quick_check, settle_pragmas, wait_for_locks,
@@ -90,9 +91,11 @@ pub fn objection_to(path: &Path, allow_wal: bool) -> Result<Option<String>, Open
     objection(&conn, version, allow_wal).map_err(sql)
 }
 
-fn require_file(path: &Path) -> Result<(), OpenError> {
-    if path.is_file() {
-        return Ok(());
+pub(super) fn require_file(path: &Path) -> Result<(), OpenError> {
+    if let Ok(found) = std::fs::metadata(path)
+        && found.is_file()
+    {
+        return if found.len() == 0 { refuse_orphaned_wal(path) } else { Ok(()) };
     }
     Err(OpenError::Io {
         action: format!("open {} (the application makes it, inboxd does not)", path.display()),

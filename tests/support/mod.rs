@@ -184,12 +184,18 @@ impl Daemon {
     /// Waits until the process ends by itself; the signal that ended it.
     pub fn exit_signal(&mut self) -> Option<i32> {
         use std::os::unix::process::ExitStatusExt;
-        self.child.wait().unwrap().signal()
+        self.exit_status().signal()
     }
 
     /// Waits until the process ends by itself.
     pub fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        self.exit_status().code()
+    }
+
+    fn exit_status(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        let status = find_in_time(|| child.try_wait().unwrap());
+        status.unwrap_or_else(|| panic!("the daemon did not end: {}", self.log()))
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -236,6 +242,12 @@ impl Drop for Daemon {
     }
 }
 
+/// Sends a signed Stripe event to a daemon that may be ending: the answer, where there is one.
+pub fn signed_stripe(address: &str, body: &str) -> Option<(u16, String)> {
+    let signature = stripe_signature(body, now_s(), STRIPE_SECRET);
+    Client::try_connect(address).ok()?.try_post("/webhooks/stripe", &[&signature], body)
+}
+
 /// Says that a test is not made here, and why. The harness keeps what a test prints that passes; this is seen.
 pub fn skipped(why: &str) {
     let test = thread::current().name().unwrap_or_default().to_owned();
@@ -266,6 +278,15 @@ pub fn wait_for_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
         found.is_some()
     });
     found.unwrap()
+}
+
+fn find_in_time<T>(mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut found = None;
+    is_so_in_time(|| {
+        found = find();
+        found.is_some()
+    });
+    found
 }
 
 fn is_so_in_time(mut is_so: impl FnMut() -> bool) -> bool {

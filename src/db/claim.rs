@@ -1,0 +1,213 @@
+//! One database file, one daemon: what is locked before SQLite opens the file, and what tells a directory that
+//! lost its database from a new one.
+//!
+//! The lock on the data directory is a file in it, and a database may be reached from two directories. So the
+//! database file is locked as well: the file itself, whatever its names. This module never opens a database.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Read as _;
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::{Home, OpenError, create_private_dir, create_private_file, embedded, io_error, look_at, sibling};
+
+/// How long the lock file may be.
+const NOTE_BYTES_MAX: u64 = 4096;
+
+/// What the lock file of a directory says in which a database was made.
+const MADE: &str = "a database was made here";
+
+/// The data directory, held against a second daemon until dropped.
+#[derive(Debug)]
+pub struct DataDirLock {
+    file: File,
+    path: PathBuf,
+    had_database: bool,
+}
+
+/// Creates the data directory where it is missing (0700) and takes its lock.
+///
+/// # Errors
+/// [`OpenError::Locked`] when another daemon holds it; I/O errors.
+pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
+    create_private_dir(data_dir)?;
+    let path = data_dir.join("lock");
+    let io = |source| io_error(format!("lock {}", path.display()), source, data_dir);
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true).mode(0o600);
+    let file = options.open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(data_dir.to_path_buf())),
+        Err(TryLockError::Error(source)) => return Err(io(source)),
+    }
+    let mut note = String::new();
+    (&file).take(NOTE_BYTES_MAX).read_to_string(&mut note).map_err(io)?;
+    let had_database = note.lines().any(|line| line == MADE);
+    Ok(DataDirLock { file, path, had_database })
+}
+
+impl DataDirLock {
+    /// Remembers in the lock file that the directory has a database.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn note_database(&self) -> Result<(), OpenError> {
+        let note = format!("{MADE}\n");
+        let written = self.file.write_all_at(note.as_bytes(), 0);
+        written.map_err(|source| io_error(format!("write {}", self.path.display()), source, &self.path))
+    }
+
+    /// What is left in the directory of a database that was there.
+    fn traces_beside(&self, database: &Path) -> Vec<PathBuf> {
+        let Some(dir) = self.path.parent() else { return Vec::new() };
+        let beside = [sibling(database, "-wal"), sibling(database, "-shm"), dir.join("run")];
+        let mut traces: Vec<_> = beside.into_iter().filter(|path| path.exists()).collect();
+        let backups = dir.join("backups");
+        if fs::read_dir(&backups).is_ok_and(|mut files| files.next().is_some()) {
+            traces.push(backups);
+        }
+        if self.had_database {
+            traces.push(self.path.clone());
+        }
+        traces
+    }
+}
+
+/// The database file, held against every other daemon until dropped.
+#[derive(Debug)]
+pub struct FileClaim {
+    file: Option<File>,
+}
+
+impl Drop for FileClaim {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            drop(file.unlock());
+            // never closed: a process that closes any descriptor of a file loses the locks SQLite has on it
+            let _left_open = file.into_raw_fd();
+        }
+    }
+}
+
+/// Claims the database file, and makes an empty one (0600) where inboxd's own is missing and none was there
+/// before. Comes before SQLite opens the file.
+///
+/// # Errors
+/// [`OpenError::InUse`] when another daemon has it under whatever name; [`OpenError::Refused`] for a file with
+/// several names, and where the database of a directory that was in use is gone; I/O errors.
+pub fn claim_file(path: &Path, home: Home, dir: &DataDirLock) -> Result<FileClaim, OpenError> {
+    if home == Home::Own {
+        make_where_new(path, dir)?;
+    } else {
+        embedded::require_file(path)?;
+    }
+    let io = |source| io_error(format!("open {}", path.display()), source, path);
+    // for writing: an overlay file system copies the file then, and SQLite must find the same one
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+    let claim = FileClaim { file: Some(file) };
+    if let Some(file) = &claim.file {
+        refuse_several_names(path, file.metadata().map_err(io)?.nlink())?;
+        lock(path, file)?;
+    }
+    Ok(claim)
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
+    if is_remote(file) {
+        log::warn!(
+            "{}: lies on a network file system, where a second daemon under another name is not noticed; put it on a local disk",
+            path.display()
+        );
+        return Ok(());
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_path_buf())),
+        Err(TryLockError::Error(source)) => Err(io_error(format!("lock {}", path.display()), source, path)),
+    }
+}
+
+/// Where `flock` is made of the very locks that SQLite uses, and would stand in SQLite's way.
+fn is_remote(file: &File) -> bool {
+    const NFS: u32 = 0x6969;
+    const SMB: [u32; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
+    let kind = rustix::fs::fstatfs(file).map(|system| system.f_type);
+    kind.is_ok_and(|kind| {
+        u32::try_from(kind & 0xffff_ffff).is_ok_and(|kind| kind == NFS || SMB.contains(&kind))
+    })
+}
+
+/// Two names of one file have two WALs: what is committed under one name is lost under the other.
+pub(super) fn refuse_several_names(path: &Path, names: u64) -> Result<(), OpenError> {
+    if names <= 1 {
+        return Ok(());
+    }
+    Err(OpenError::Refused {
+        path: path.to_path_buf(),
+        reason: format!(
+            "the file has {names} names (hard links), and under each name SQLite keeps a WAL of its own, so that what is \
+             stored under one is lost under the other; remove the other names (find / -xdev -samefile {} finds them)",
+            path.display()
+        ),
+    })
+}
+
+/// A database that is gone is not a database that was never there: an empty one in its place would take every
+/// event for new, and SQLite would delete the WAL in which the latest events may still be.
+fn make_where_new(path: &Path, dir: &DataDirLock) -> Result<(), OpenError> {
+    let found = match look_at(path) {
+        Ok(found) => found,
+        // said again below, with all that is left
+        Err(OpenError::Refused { .. }) if fs::metadata(path).is_ok_and(|file| file.len() == 0) => {
+            fs::metadata(path).ok()
+        }
+        Err(error) => return Err(error),
+    };
+    if found.as_ref().is_some_and(|file| file.len() > 0) {
+        return Ok(());
+    }
+    let traces = dir.traces_beside(path);
+    if !traces.is_empty() {
+        return Err(lost(path, found.is_some(), &traces));
+    }
+    if found.is_none() {
+        return create_private_file(path);
+    }
+    log::warn!(
+        "{}: was an empty file; a new database was made in its place, without any history",
+        path.display()
+    );
+    Ok(())
+}
+
+fn lost(path: &Path, is_there: bool, traces: &[PathBuf]) -> OpenError {
+    let what = if is_there { "is empty" } else { "is missing" };
+    let names: Vec<_> = traces.iter().map(|trace| trace.display().to_string()).collect();
+    let names = names.join(", ");
+    OpenError::Refused {
+        path: path.to_path_buf(),
+        reason: format!(
+            "the file {what}, and this data directory was in use (it has {names}); put the file back, or a copy of it. \
+             To begin anew, without all that was received, remove {names}"
+        ),
+    }
+}
+
+/// An empty file is one whose content was lost where a WAL lies beside it: SQLite would delete that WAL.
+pub(super) fn refuse_orphaned_wal(path: &Path) -> Result<(), OpenError> {
+    let wal = sibling(path, "-wal");
+    if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {
+        return Ok(());
+    }
+    Err(OpenError::Refused {
+        path: path.to_path_buf(),
+        reason: format!(
+            "the file is empty or missing, and {} beside it holds what was stored last; put the file back, or a copy of it; \
+             to begin anew, remove {}",
+            wal.display(),
+            wal.display()
+        ),
+    })
+}
