@@ -35,6 +35,9 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// Of an answer's body, this much is kept.
 const EXCERPT_BYTES_MAX: usize = 1024;
 
+/// Attempts after which a 5xx is no reason to go on with a delivery whose signed time has passed.
+const EXPIRED_ATTEMPTS_MAX: i64 = 10;
+
 /// What one step is taken with.
 #[derive(Debug, Clone)]
 pub struct Tick {
@@ -200,17 +203,7 @@ impl Dispatcher {
             return Arc::new(Settlement { claimed, ending, verdict, circuit: None, settled_at_ms: now_ms });
         }
         let start = Instant::now();
-        let parcel = Parcel {
-            operation_key: &claimed.operation_key,
-            endpoint: &claimed.endpoint,
-            event_id: &claimed.event_id,
-            topic: &claimed.topic,
-            attempt: claimed.attempt,
-            payload: &claimed.payload,
-            content_type: &claimed.content_type,
-            headers: claimed.headers.as_deref(),
-        };
-        let answer = self.target.send(&parcel, self.config().timeout, now_ms);
+        let answer = self.target.send(&parcel(&claimed), self.config().timeout, now_ms);
         let settled_at_ms = now_ms + retry::as_ms(start.elapsed());
         let (sign, verdict) = self.judge(&claimed, &answer, settled_at_ms, random);
         let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
@@ -257,13 +250,18 @@ impl Dispatcher {
                 return (Sign::Up, Verdict::Dead { kind, reason, pauses: true, may_have_had_effect });
             }
             Ok(Answer { status: 408 | 425 | 429 | 500.., retry_after, .. }) => {
-                let asked = retry_after.map_or(0, |time| retry::as_ms(time.min(cap)));
+                let asked = retry_after.map_or(0, |asked| retry::as_ms(asked.wait(at_ms).min(cap)));
                 (Sign::Down { wait_ms: asked }, backoff.max(asked))
             }
             // it answers, but it does not want this one: a person has to change something
             Ok(_) => (Sign::Up, retry::as_ms(cap)),
+            Err(error) if error.is_final => (Sign::Silent, backoff),
             Err(_) => (Sign::Down { wait_ms: 0 }, backoff),
         };
+        if let Some(reason) = self.is_hopeless(claimed, answer, at_ms) {
+            let kind = Kind::Undelivered;
+            return (sign, Verdict::Dead { kind, reason, pauses: false, may_have_had_effect });
+        }
         let failing_for_ms = at_ms.saturating_sub(claimed.failing_since_ms.unwrap_or(at_ms));
         if failing_for_ms >= retry::as_ms(config.give_up_after) {
             let reason = format!(
@@ -274,6 +272,39 @@ impl Dispatcher {
             return (sign, Verdict::Dead { kind, reason, pauses: false, may_have_had_effect });
         }
         (sign, Verdict::Retry { at_ms: at_ms.saturating_add(wait_ms), may_have_had_effect })
+    }
+
+    /// Why no further attempt can end otherwise: then three days of them help nobody.
+    fn is_hopeless(
+        &self,
+        claimed: &Claimed,
+        answer: &Result<Answer, NoAnswer>,
+        at_ms: i64,
+    ) -> Option<String> {
+        match answer {
+            Err(error) if error.is_final => {
+                Some(format!("it cannot be sent, however often that is tried: {}", error.reason))
+            }
+            Ok(Answer { status: 408 | 425 | 429 | 502..=504, .. }) | Err(_) => None,
+            // an SDK's refusal; where nobody catches it, it looks like any failure of the application's
+            Ok(Answer { status, .. }) if *status < 500 || claimed.attempt >= EXPIRED_ATTEMPTS_MAX => {
+                self.target.has_expired(&parcel(claimed), at_ms)
+            }
+            Ok(_) => None,
+        }
+    }
+}
+
+fn parcel(claimed: &Claimed) -> Parcel<'_> {
+    Parcel {
+        operation_key: &claimed.operation_key,
+        endpoint: &claimed.endpoint,
+        event_id: &claimed.event_id,
+        topic: &claimed.topic,
+        attempt: claimed.attempt,
+        payload: &claimed.payload,
+        content_type: &claimed.content_type,
+        headers: claimed.headers.as_deref(),
     }
 }
 
@@ -340,9 +371,8 @@ impl Settlement {
                 log::info!("failed destination={destination} row={id} attempt={attempt} ms={ms}: {error}");
             }
             Verdict::Dead { reason, pauses, .. } => {
-                log::error!(
-                    "gave up destination={destination} row={id} attempt={attempt}: {error}; {reason}"
-                );
+                let error = if reason.contains(error) { String::new() } else { format!("{error}; ") };
+                log::error!("gave up destination={destination} row={id} attempt={attempt}: {error}{reason}");
                 if *pauses {
                     log::error!(
                         "paused destination={destination}: `inboxd outbox resume {destination}` goes on"

@@ -5,27 +5,33 @@
 //! no proxy is taken from the environment, certificates are always verified, and an answer is read only so far.
 
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ureq::http::Uri;
+use ureq::http::{HeaderValue, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{
-    ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
-};
+use ureq::unversioned::resolver::{DefaultResolver, Resolver};
 
 mod address;
+mod connection;
+mod failure;
+mod retry_after;
 
 pub use address::{Network, Reach, base_url_rule, literal, url_rule};
+pub use retry_after::RetryAfter;
+
+use connection::{Door, Exchange, Nowhere};
 
 /// Of an answer, no more than this is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// An answer's head may not be larger.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Connections that wait for a next request.
+const CONNECTIONS_KEPT_MAX: usize = 64;
 
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -38,8 +44,8 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Answer {
     /// e.g. 200
     pub status: u16,
-    /// How long it asks to be left alone, where it says so in seconds.
-    pub retry_after: Option<Duration>,
+    /// How long it asks to be left alone, where it says so.
+    pub retry_after: Option<RetryAfter>,
     /// Its first 64 KiB.
     pub body: Vec<u8>,
     /// From the first byte sent to the last byte read.
@@ -55,6 +61,8 @@ pub struct NoAnswer {
     pub is_unsent: bool,
     /// It took too long.
     pub is_timeout: bool,
+    /// No repetition can cure it: a person has to change something.
+    pub is_final: bool,
     /// From the beginning to the end of the attempt.
     pub took: Duration,
 }
@@ -65,11 +73,21 @@ impl fmt::Display for NoAnswer {
     }
 }
 
+impl NoAnswer {
+    /// No request can be made at all.
+    pub fn impossible(reason: String) -> Self {
+        Self { reason, is_unsent: true, is_timeout: false, is_final: true, took: Duration::ZERO }
+    }
+}
+
 /// The way to one URL.
 #[derive(Debug)]
 pub struct Client {
     url: String,
+    /// Keeps connections for the next request.
     agent: ureq::Agent,
+    /// Makes a connection for each request.
+    fresh: ureq::Agent,
 }
 
 impl Client {
@@ -97,23 +115,25 @@ impl Client {
             return Err(rule.to_owned());
         }
         let host = uri.host().unwrap_or_default().to_owned();
-        let config = ureq::Agent::config_builder()
-            .proxy(None)
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .max_response_header_size(HEAD_BYTES_MAX)
-            .user_agent(concat!("inboxd/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .max_idle_connections(64)
-            .max_idle_connections_per_host(64)
-            .timeout_connect(Some(CONNECT_TIME_MAX))
-            .timeout_recv_body(Some(BODY_TIME_MAX))
-            .tls_config(tls(ca)?)
-            .build();
-        let reach = Reach::of_host(&host, networks);
-        let door = Door { host, reach, resolver, connector: DefaultConnector::default() };
-        let agent = ureq::Agent::with_parts(config, door, Nowhere);
-        Ok(Self { url: url.to_owned(), agent })
+        let (tls, resolver) = (tls(ca)?, Arc::new(resolver));
+        let agent = |kept_max: usize| {
+            let config = ureq::Agent::config_builder()
+                .proxy(None)
+                .max_redirects(0)
+                .http_status_as_error(false)
+                .max_response_header_size(HEAD_BYTES_MAX)
+                .user_agent(concat!("inboxd/", env!("CARGO_PKG_VERSION")))
+                .accept_encoding("identity")
+                .max_idle_connections(kept_max)
+                .max_idle_connections_per_host(kept_max)
+                .timeout_connect(Some(CONNECT_TIME_MAX))
+                .timeout_recv_body(Some(BODY_TIME_MAX))
+                .tls_config(tls.clone())
+                .build();
+            let door = Door::new(&host, Reach::of_host(&host, networks), Arc::clone(&resolver));
+            ureq::Agent::with_parts(config, door, Nowhere)
+        };
+        Ok(Self { url: url.to_owned(), agent: agent(CONNECTIONS_KEPT_MAX), fresh: agent(0) })
     }
 
     /// The URL, as configured.
@@ -121,7 +141,7 @@ impl Client {
         &self.url
     }
 
-    /// POSTs the body and waits for the answer, at most for `time_max`.
+    /// POSTs the body to the URL and waits for the answer, at most for `time_max`.
     ///
     /// # Errors
     /// See [`NoAnswer`]. An answer of any status is an answer.
@@ -131,23 +151,67 @@ impl Client {
         body: &[u8],
         time_max: Duration,
     ) -> Result<Answer, NoAnswer> {
-        let start = Instant::now();
-        let mut request = self
-            .agent
-            .post(&self.url)
-            .config()
-            .timeout_global(Some(time_max))
-            .timeout_recv_response(Some(time_max))
-            .build();
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let mut response = request.send(body).map_err(|error| no_answer(&error, start.elapsed()))?;
-        let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-        let status = response.status().as_u16();
-        Ok(Answer { status, retry_after, body: read(response.body_mut()), took: start.elapsed() })
+        self.post_to(&self.url, headers, body, time_max)
     }
+
+    /// As [`Client::post`], to the URL with another query.
+    ///
+    /// A kept connection may have been closed at the other end in the moment in which it is used. Where it ended
+    /// before a byte of the answer came, the request is made once more over a new one.
+    ///
+    /// # Errors
+    /// As [`Client::post`].
+    pub fn post_to(
+        &self,
+        url: &str,
+        headers: &[(String, String)],
+        body: &[u8],
+        time_max: Duration,
+    ) -> Result<Answer, NoAnswer> {
+        let start = Instant::now();
+        let post = |agent: &ureq::Agent, time_max: Duration| {
+            Exchange::begin();
+            exchange(agent, url, headers, body, time_max)
+        };
+        let (mut answer, mut may_be_sent) = (post(&self.agent, time_max), false);
+        if let Err(error) = &answer
+            && failure::is_end_of_kept_connection(error, Exchange::end())
+            && let Some(left) = time_max.checked_sub(start.elapsed())
+        {
+            log::debug!("a kept connection had ended; the request goes over a new one");
+            (answer, may_be_sent) = (post(&self.fresh, left), true);
+        }
+        let took = start.elapsed();
+        match answer {
+            Ok(answer) => Ok(Answer { took, ..answer }),
+            Err(error) => {
+                let failed = failure::no_answer(&error, Exchange::end(), url, time_max, took);
+                Err(NoAnswer { is_unsent: failed.is_unsent && !may_be_sent, ..failed })
+            }
+        }
+    }
+}
+
+fn exchange(
+    agent: &ureq::Agent,
+    url: &str,
+    headers: &[(String, String)],
+    body: &[u8],
+    time_max: Duration,
+) -> Result<Answer, ureq::Error> {
+    let mut request =
+        agent.post(url).config().timeout_global(Some(time_max)).timeout_recv_response(Some(time_max)).build();
+    for (name, value) in headers {
+        // as a text only ASCII would do, and senders' values are handed on as they are
+        let value =
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|error| ureq::Error::Http(error.into()))?;
+        request = request.header(name, value);
+    }
+    let mut response = request.send(body)?;
+    let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.and_then(RetryAfter::parse);
+    let status = response.status().as_u16();
+    Ok(Answer { status, retry_after, body: read(response.body_mut()), took: Duration::ZERO })
 }
 
 /// As much as came: a body that is cut short changes nothing about the status before it.
@@ -174,102 +238,4 @@ fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
         return Err(format!("{}: holds no certificate in PEM", path.display()));
     }
     Ok(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&certificates)).build())
-}
-
-/// The door: an address that may not be reached is no address. It is looked up where a connection is made:
-/// a request over one that is open needs none.
-#[derive(Debug)]
-struct Door<R> {
-    host: String,
-    reach: Reach,
-    resolver: R,
-    connector: DefaultConnector,
-}
-
-impl<R: Resolver> Connector for Door<R> {
-    type Out = Box<dyn Transport>;
-
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        chained: Option<()>,
-    ) -> Result<Option<Self::Out>, ureq::Error> {
-        let ConnectionDetails { uri, config, request_level, resolver, timeout, .. } = *details;
-        if uri.host() != Some(self.host.as_str()) {
-            return Err(blocked("another host than the configured one".to_owned()));
-        }
-        let start = Instant::now();
-        let addrs = self.resolver.resolve(uri, config, timeout)?;
-        for address in &addrs {
-            if let Some(reason) = self.reach.refusal(address.ip()) {
-                return Err(blocked(format!("{} is {} ({reason})", self.host, address.ip())));
-            }
-        }
-        // no time at all would be no limit
-        let left = timeout.after.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-        let details = ConnectionDetails {
-            uri,
-            addrs,
-            config,
-            request_level,
-            resolver,
-            now: (details.current_time)(),
-            timeout: NextTimeout { after: time::Duration::Exact(left), ..timeout },
-            current_time: Arc::clone(&details.current_time),
-            run_connector: Arc::clone(&details.run_connector),
-            register_shutdown: Arc::clone(&details.register_shutdown),
-        };
-        self.connector.connect(&details, chained)
-    }
-}
-
-/// ureq would look up the name for every request, each time in a thread of its own.
-#[derive(Debug)]
-struct Nowhere;
-
-impl Resolver for Nowhere {
-    fn resolve(
-        &self,
-        _: &Uri,
-        _: &ureq::config::Config,
-        _: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        Ok(self.empty())
-    }
-}
-
-fn blocked(reason: String) -> ureq::Error {
-    ureq::Error::Other(Box::new(Blocked(reason)))
-}
-
-#[derive(Debug)]
-struct Blocked(String);
-
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "blocked: {}", self.0)
-    }
-}
-
-impl std::error::Error for Blocked {}
-
-fn no_answer(error: &ureq::Error, took: Duration) -> NoAnswer {
-    use ureq::{Error, Timeout};
-    let is_timeout = matches!(error, Error::Timeout(_))
-        || matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
-    let is_unsent = match error {
-        Error::Timeout(phase) => matches!(phase, Timeout::Resolve | Timeout::Connect),
-        Error::Io(error) => matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::HostUnreachable
-                | io::ErrorKind::NetworkUnreachable
-                | io::ErrorKind::AddrNotAvailable
-        ),
-        Error::HostNotFound | Error::ConnectionFailed | Error::BadUri(_) | Error::Http(_) => true,
-        Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) => true,
-        Error::Other(error) => error.is::<Blocked>(),
-        _ => false,
-    };
-    NoAnswer { reason: error.to_string(), is_unsent, is_timeout, took }
 }

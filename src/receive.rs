@@ -259,6 +259,7 @@ pub fn claim(
     let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
     let settled = |outcome| Ok(Claim::Settled(delivery.receipt(outcome)));
     let (name, key) = (&endpoint.config.name, event.event_id());
+    let mut newer_body = None;
     let id = match inbox::insert(tx, name, key, event, State::Pending, now_ms)? {
         Some(id) => match delivery.first_of_replay(id)? {
             Some(first) => return settled(delivery.replayed(id, key, &first)?),
@@ -266,7 +267,9 @@ pub fn claim(
         },
         None => {
             let known = delivery.count_duplicate(key)?;
-            if !delivery.is_same_fact(&known)? && !event.is_test_send() {
+            if delivery.is_same_fact(&known)? {
+                newer_body = Some(event.body());
+            } else if !event.is_test_send() {
                 let reason = "the same event id came again with another body; the first body was kept";
                 // the application is asked with the first body: a 2xx now would end the provider's retries
                 delivery.open_review(Kind::BodyConflict, key, reason)?;
@@ -279,7 +282,13 @@ pub fn claim(
     };
     let lease_ms = retry::as_ms(lease);
     Ok(match queue::claim_one(tx, id, lease_id, lease_ms, now_ms)? {
-        OneClaim::Work(claimed) => Claim::Ask(claimed),
+        OneClaim::Work(mut claimed) => {
+            // where attempts differ in a signed time, the application could not take the first one any more
+            if let Some(body) = newer_body {
+                claimed.payload = body.to_vec();
+            }
+            Claim::Ask(claimed)
+        }
         OneClaim::HeldUntil(until_ms) => {
             Claim::InProgress(Duration::from_millis(until_ms.saturating_sub(now_ms).max(0).unsigned_abs()))
         }

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use inboxd::verify::{Delivery, Headers, Scheme, Secret, Unsigned, Verified, Verifier, sign};
 use p256::ecdsa::signature::Signer as _;
-use support::app::{App, Seen};
+use support::app::{App, Seen, respond};
 use support::{Daemon, now_s};
 
 const SECRET: &str = "a secret of the tests, long enough";
@@ -216,4 +216,136 @@ fn a_body_that_is_mostly_around_its_events_waits_for_a_person() {
     assert_eq!(deliver(&daemon, "/webhooks/e", &lines, &body), 200);
     assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'quarantined'"), 1);
     assert!(daemon.text("SELECT reason FROM reviews").contains("stand around its events"));
+}
+
+const REVIEW: &str = "SELECT kind || ': ' || reason FROM reviews WHERE resolved_at_ms IS NULL";
+
+#[test]
+fn a_body_that_twilio_covers_by_its_hash_in_the_url_is_handed_on_in_the_same_way() {
+    let app = App::answering(200);
+    let daemon = start(&config("twilio", &app.url, "", ""), SECRET);
+    let bodies = [
+        (
+            "application/json",
+            r#"[{"specversion":"1.0","type":"com.twilio.messaging.message.sent","id":"EZ9"}]"#,
+        ),
+        ("application/json; charset=utf-8", r#"{"EventType":"onMessageAdded","MessageSid":"IM9"}"#),
+    ];
+    for (number, (content_type, body)) in bodies.into_iter().enumerate() {
+        let path = inboxd::verify::with_body_hash("/webhooks/e", body.as_bytes());
+        let mut lines = signed("twilio", SECRET, &format!("https://hooks.example.com{path}"), body);
+        lines.pop();
+        lines.push(format!("Content-Type: {content_type}"));
+        assert_eq!(deliver(&daemon, &path, &lines, body), 200);
+        app.wait_for(number + 1);
+        let seen = &app.seen()[number];
+        assert_eq!((seen.text(), seen.header("content-type")), (body, Some(content_type)));
+        let host = app.url.trim_end_matches("/hooks");
+        assert!(seen.path.starts_with("/hooks?bodySHA256="), "{}", seen.path);
+        assert_eq!(verified("twilio", SECRET, &format!("{host}{}", seen.path), seen), 1);
+    }
+    let form = "MessageSid=SM9&MessageStatus=sent";
+    let mut lines = signed("twilio", SECRET, "https://hooks.example.com/webhooks/e", "");
+    lines.clear();
+    let unsigned = Unsigned {
+        method: "POST",
+        url: "https://hooks.example.com/webhooks/e",
+        content_type: "application/x-www-form-urlencoded",
+        event_id: "",
+        event_type: None,
+        signed_at_s: 0,
+        body: form.as_bytes(),
+    };
+    let secret = Secret::new("file:secret", SECRET);
+    for (name, value) in sign(&Scheme::named("twilio").unwrap(), &secret, &unsigned).unwrap() {
+        lines.push(format!("{name}: {value}"));
+    }
+    lines.push("Content-Type: application/x-www-form-urlencoded".to_owned());
+    assert_eq!(deliver(&daemon, "/webhooks/e", &lines, form), 200);
+    app.wait_for(3);
+    assert_eq!(app.seen()[2].path, "/hooks", "the fields of a form are signed themselves");
+    assert_eq!(verified("twilio", SECRET, &app.url, &app.seen()[2]), 1);
+}
+
+/// A Linear delivery whose signed time is so old.
+fn linear(daemon: &Daemon, id: &str, age_s: i64) {
+    let body = format!(
+        r#"{{"type":"Issue","action":"create","data":{{"id":"{id}"}},"webhookTimestamp":{}}}"#,
+        (now_s() - age_s) * 1000
+    );
+    let mut lines = signed("linear", SECRET, "", &body);
+    lines.retain(|line| !line.starts_with("Linear-Delivery"));
+    lines.push(format!("Linear-Delivery: {id}"));
+    assert_eq!(deliver(daemon, "/webhooks/e", &lines, &body), 200, "{}", daemon.log());
+}
+
+#[test]
+fn what_the_application_refuses_after_a_signed_time_inside_the_body_has_passed_is_given_up_at_once() {
+    let app = App::answering(401);
+    let daemon = start(&config("linear", &app.url, "tolerance = \"1h\"", ""), SECRET);
+    linear(&daemon, "old", 900);
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'dead' AND attempts = 1", 1);
+    let review = daemon.text(REVIEW);
+    assert!(review.starts_with("undelivered: linear signs a time inside the body"), "{review}");
+    assert!(review.contains("write sign = \"standard\" for destination app"), "{review}");
+    // a fresh one is refused for another reason, which a person may cure
+    linear(&daemon, "new", 0);
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'pending' AND attempts = 1", 1);
+    let checked = daemon.inboxd(&["check"]);
+    let warning = "destination.app.sign: \"provider\": linear signs a time inside the body";
+    assert!(checked.stdout.contains(warning), "{checked:?}");
+}
+
+#[test]
+fn while_the_application_is_away_nothing_is_given_up_whatever_was_signed() {
+    let app = App::answering(503);
+    let daemon = start(&config("linear", &app.url, "tolerance = \"1h\"", ""), SECRET);
+    linear(&daemon, "old", 900);
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'pending' AND attempts > 1", 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+}
+
+#[test]
+fn in_proxy_mode_the_application_is_asked_with_the_time_that_was_signed_last() {
+    let app = App::start(|seen, back| respond(back, if seen.number == 0 { 500 } else { 200 }, "", ""));
+    let daemon = start(&config("linear", &app.url, "tolerance = \"1h\"\nmode = \"proxy\"", ""), SECRET);
+    let body = |age_s: i64| {
+        format!(r#"{{"type":"Issue","data":{{"id":"x"}},"webhookTimestamp":{}}}"#, (now_s() - age_s) * 1000)
+    };
+    let (first, second) = (body(900), body(0));
+    for (body, status) in [(&first, 502), (&second, 200)] {
+        let lines = signed("linear", SECRET, "", body);
+        assert_eq!(deliver(&daemon, "/webhooks/e", &lines, body), status);
+    }
+    assert_eq!(app.bodies(), [first, second]);
+}
+
+#[test]
+fn what_cannot_be_signed_is_given_up_at_once_and_says_what_to_do() {
+    let app = App::answering(200);
+    let daemon = start(&config("gocardless", &app.url, "", ""), SECRET);
+    let row = "INSERT INTO outbox (destination, topic, operation_key, endpoint, event_id, payload, content_type, \
+               available_at_ms, created_at_ms) VALUES ('app', 't', 'k', 'removed', 'e', '{}', 'application/json', 1, 1)";
+    daemon.sql().execute_batch(row).unwrap();
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'dead' AND attempts = 1", 1);
+    let review = daemon.text(REVIEW);
+    assert!(review.contains("endpoint removed is not configured any more"), "{review}");
+    assert!(review.contains("write sign = \"standard\" for destination app"), "{review}");
+    assert!(app.seen().is_empty());
+    assert_eq!(
+        daemon.count("SELECT count(*) FROM outbox_destinations WHERE circuit_open_since_ms IS NOT NULL"),
+        0
+    );
+}
+
+#[test]
+fn a_kept_header_that_is_not_ascii_is_handed_on_as_it_came() {
+    let app = App::answering(200);
+    let daemon = start(&config("gitea", &app.url, "", ""), SECRET);
+    let mut lines = signed("gitea", SECRET, "", "{}");
+    lines.retain(|line| !line.starts_with("X-Gitea-Delivery"));
+    lines.extend(["X-Gitea-Delivery: g-1".to_owned(), "X-Gitea-Event: überfällig".to_owned()]);
+    assert_eq!(deliver(&daemon, "/webhooks/e", &lines, "{}"), 200);
+    app.wait_for(1);
+    assert_eq!(app.seen()[0].header("x-gitea-event"), Some("überfällig"));
 }

@@ -16,6 +16,7 @@ use crate::config::{BodyFormat, Destination, Sign};
 use crate::encode::{hex, is_unreserved, percent_encoded};
 use crate::outgoing::{Answer, Client, NoAnswer};
 use crate::receive::Endpoint;
+use crate::retry;
 use crate::verify::{Scheme, Secret, Unsigned, sign};
 
 /// What is sent, whoever asks for it.
@@ -89,9 +90,41 @@ impl Target {
         let (body, content_type) = self.body(parcel);
         let parcel = Parcel { payload: &body, content_type: &content_type, ..*parcel };
         match self.headers(&parcel, now_ms) {
-            Ok(headers) => self.client.post(&headers, &body, time_max),
-            Err(reason) => Err(NoAnswer { reason, is_unsent: true, is_timeout: false, took: Duration::ZERO }),
+            Ok(headers) => self.client.post_to(&self.url(&parcel), &headers, &body, time_max),
+            // neither the row nor the configuration changes by itself
+            Err(reason) => Err(NoAnswer::impossible(reason)),
         }
+    }
+
+    /// Where the parcel goes, with the hash of its body where the provider signs that in the URL.
+    fn url(&self, parcel: &Parcel<'_>) -> Cow<'_, str> {
+        let url = self.client.url();
+        match self.endpoints.get(parcel.endpoint) {
+            Some(endpoint) if self.config.sign == Sign::Provider => {
+                let scheme = endpoint.config.verifier.scheme();
+                scheme.url_to_sign(url, parcel.content_type, parcel.payload)
+            }
+            _ => Cow::Borrowed(url),
+        }
+    }
+
+    /// Why the application's own check refuses a delivery from now on, whatever happens: the signed time stands
+    /// inside the body, which is not changed, and is too old.
+    pub fn has_expired(&self, parcel: &Parcel<'_>, now_ms: i64) -> Option<String> {
+        let endpoint = self.endpoints.get(parcel.endpoint)?;
+        let scheme = endpoint.config.verifier.scheme();
+        let signed_at_ms = scheme.time_in_body_ms(parcel.payload)?;
+        let tolerance = Duration::from_secs(scheme.tolerance_s().into());
+        let age_ms = now_ms.saturating_sub(signed_at_ms);
+        if self.config.sign != Sign::Provider || age_ms <= retry::as_ms(tolerance) {
+            return None;
+        }
+        Some(format!(
+            "{} signs a time inside the body, and what is older than {} s is refused by its SDK at every attempt;              write sign = \"standard\" for destination {}, then `inboxd outbox retry`",
+            scheme.name(),
+            tolerance.as_secs(),
+            self.config.name
+        ))
     }
 
     fn body<'a>(&self, parcel: &Parcel<'a>) -> (Cow<'a, [u8]>, Cow<'a, str>) {
@@ -150,7 +183,7 @@ impl Target {
     /// Standard Webhooks: one signature for each secret, so that both sides can rotate.
     fn standard(&self, scheme: &Scheme, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
         let id = message_id(parcel.operation_key);
-        let unsigned = self.unsigned(parcel, &id, None, now_ms);
+        let unsigned = unsigned(self.client.url(), parcel, &id, None, now_ms);
         let mut lines = Lines::new();
         for secret in &self.config.secrets {
             let of_this = sign(scheme, secret, &unsigned)?;
@@ -167,7 +200,11 @@ impl Target {
     /// As the sender signs: its scheme, a fresh time, the destination's secret or the endpoint's first.
     fn as_provider(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
         let endpoint = self.endpoints.get(parcel.endpoint).ok_or_else(|| {
-            format!("endpoint {} is not configured any more: nobody knows how to sign", parcel.endpoint)
+            format!(
+                "endpoint {} is not configured any more, so there is nothing to sign with; configure it again, or write \
+                 sign = \"standard\" for destination {}, then `inboxd outbox retry`",
+                parcel.endpoint, self.config.name
+            )
         })?;
         let secret: &Secret = self
             .config
@@ -177,25 +214,26 @@ impl Target {
             .ok_or_else(|| format!("endpoint {} has no secret to sign with", parcel.endpoint))?;
         let event_type = (!parcel.topic.is_empty()).then_some(parcel.topic);
         let scheme = endpoint.config.verifier.scheme();
-        sign(scheme, secret, &self.unsigned(parcel, parcel.event_id, event_type, now_ms))
+        let url = self.url(parcel);
+        sign(scheme, secret, &unsigned(&url, parcel, parcel.event_id, event_type, now_ms))
     }
+}
 
-    fn unsigned<'a>(
-        &'a self,
-        parcel: &'a Parcel<'a>,
-        event_id: &'a str,
-        event_type: Option<&'a str>,
-        now_ms: i64,
-    ) -> Unsigned<'a> {
-        Unsigned {
-            method: "POST",
-            url: self.client.url(),
-            content_type: parcel.content_type,
-            event_id,
-            event_type,
-            signed_at_s: now_ms.div_euclid(1000),
-            body: parcel.payload,
-        }
+fn unsigned<'a>(
+    url: &'a str,
+    parcel: &'a Parcel<'a>,
+    event_id: &'a str,
+    event_type: Option<&'a str>,
+    now_ms: i64,
+) -> Unsigned<'a> {
+    Unsigned {
+        method: "POST",
+        url,
+        content_type: parcel.content_type,
+        event_id,
+        event_type,
+        signed_at_s: now_ms.div_euclid(1000),
+        body: parcel.payload,
     }
 }
 

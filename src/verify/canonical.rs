@@ -55,10 +55,13 @@ fn body_hash(url: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix(BODY_HASH_PARAMETER)?.strip_prefix('='))
 }
 
-/// Adds the hash of a body to a URL, as Twilio does for a body that is no form.
+/// Adds the hash of a body to a URL, as Twilio does for a body that is no form; one that is there is replaced.
 pub fn with_body_hash(url: &str, body: &[u8]) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}{BODY_HASH_PARAMETER}={}", hex(&Sha256::digest(body)))
+    let hash = format!("{BODY_HASH_PARAMETER}={}", hex(&Sha256::digest(body)));
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let is_hash = |pair: &&str| pair.split('=').next() == Some(BODY_HASH_PARAMETER);
+    let others = query.split('&').filter(|pair| !pair.is_empty() && !is_hash(pair));
+    format!("{path}?{}", others.chain([hash.as_str()]).collect::<Vec<_>>().join("&"))
 }
 
 /// Contentful: path and query, the query percent-encoded as a whole, and both encoded once more.
@@ -145,6 +148,8 @@ mod tests {
         assert_eq!(signed("https://x/", b"b=2&a=1&b=1&b=2&c=").unwrap(), b"a1b1b2c");
         assert_eq!(signed("https://x/", b"").unwrap(), b"");
         let url = with_body_hash("https://x/?a=1", b"{}");
+        assert_eq!(with_body_hash(&with_body_hash("https://x/?a=1", b"[]"), b"{}"), url);
+        assert!(with_body_hash("https://x/", b"{}").starts_with("https://x/?bodySHA256="));
         assert_eq!(signed(&url, b"{}").unwrap(), b"");
         assert_eq!(signed(&url, b"{} ").unwrap_err(), Flaw::BodyHashDiffers);
     }

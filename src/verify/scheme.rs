@@ -4,11 +4,14 @@
 //! and split into parts. The presets and the user's own schemes go through the same door, so there is
 //! one reader of headers and one place where a signed string is put together (`presented`).
 
-use super::identity::{Form, Source, Sources};
+use std::borrow::Cow;
+
+use super::canonical::with_body_hash;
+use super::identity::{Form, Source, Sources, is_form};
 use super::presets::{self, BodyVaries, Preset};
 use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
 use super::wanted::Wanted;
-use super::{Secret, handshake};
+use super::{Headers, Secret, handshake};
 
 mod recipe;
 mod presented;
@@ -350,6 +353,28 @@ impl Scheme {
     /// Whether a body that is no form is covered by its hash in the URL; see [`super::with_body_hash`].
     pub fn signs_form_fields(&self) -> bool {
         self.signed.contains(&Part::Params)
+    }
+
+    /// The URL under which a delivery is signed and sent: with the hash of the body in it, where the signature covers
+    /// such a body in no other way.
+    pub fn url_to_sign<'a>(&self, url: &'a str, content_type: &str, body: &[u8]) -> Cow<'a, str> {
+        let headers = Headers::from_iter([("content-type", content_type)]);
+        if !self.signs_form_fields() || body.is_empty() || is_form(&headers) {
+            return Cow::Borrowed(url);
+        }
+        Cow::Owned(with_body_hash(url, body))
+    }
+
+    /// Whether the signed time stands inside the body, where signing anew does not change it.
+    pub fn has_time_in_body(&self) -> bool {
+        matches!(&self.timestamp, Some(Timestamp { place: TimestampPlace::Json(_), .. }))
+    }
+
+    /// The signed time inside a body, in milliseconds since the epoch, where this scheme has it there.
+    pub fn time_in_body_ms(&self, body: &[u8]) -> Option<i64> {
+        let timestamp = self.timestamp.as_ref().filter(|_| self.has_time_in_body())?;
+        let parsed = self.parse(&Headers::default(), body);
+        super::time_in_body(timestamp, &parsed.json).ok()?.checked_mul(timestamp.unit_ms)
     }
 
     /// Whether the public URL is part of what is signed, so that it must be configured.

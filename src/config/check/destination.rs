@@ -7,7 +7,7 @@ use ureq::http::{HeaderName, HeaderValue};
 
 use super::{Checker, duration_text};
 use crate::config::raw::{RawDestination, RawDuration};
-use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Order, Sign};
+use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Mode, Order, Sign};
 use crate::outgoing::{Client, Network, url_rule};
 use crate::verify::{Scheme, Secret};
 
@@ -100,15 +100,20 @@ impl Checker {
         life
     }
 
-    /// A provider with a private key signs what nobody else can.
+    /// A provider with a private key signs what nobody else can, and a time inside the body is never made anew.
     fn can_sign_like_the_provider(&mut self, key: &str, name: &str, endpoints: &[Endpoint]) {
         for endpoint in endpoints {
-            let is_fed =
-                endpoint.notify.as_deref() == Some(name) || endpoint.forward.iter().any(|to| to == name);
-            if is_fed && !endpoint.verifier.scheme().can_sign() {
-                let provider = &endpoint.provider;
+            let (scheme, provider) = (endpoint.verifier.scheme(), &endpoint.provider);
+            let is_forwarded = endpoint.forward.iter().any(|to| to == name);
+            if (is_forwarded || endpoint.notify.as_deref() == Some(name)) && !scheme.can_sign() {
                 let rule = format!("{provider} signs with a private key that only it has");
                 self.problem(key, format!("\"provider\": {rule}; write sign = \"standard\" or \"none\""));
+            } else if is_forwarded && endpoint.mode != Mode::Proxy && scheme.has_time_in_body() {
+                let seconds = scheme.tolerance_s();
+                self.warn(format!(
+                    "{key}: \"provider\": {provider} signs a time inside the body, so what the application gets more than \
+                     {seconds} s later is refused by its SDK and given up; write sign = \"standard\""
+                ));
             }
         }
     }
