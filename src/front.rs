@@ -24,14 +24,15 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use log::Level;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::sync::lock;
+use crate::logging;
 use budget::Budget;
 use refusal::{Reason, Refusal};
 pub use relay::{Relay, Request, WayBack};
@@ -185,8 +186,6 @@ impl Front {
             patient_upstream: upstream((caps.connections / 2).saturating_sub(caps.upstream)),
             budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
-            refusals: Throttle::default(),
-            failures: Throttle::default(),
             dead: AtomicBool::new(false),
             stop,
             settings,
@@ -265,12 +264,10 @@ impl Front {
     /// Nothing that goes wrong here ends the loop: room is made, and after a pause it goes on.
     fn back_off(&self, doing: &str, error: &io::Error) {
         self.shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
-        if let Some(unseen) = self.shared.failures.pass() {
-            log::error!(
-                "front {}: {doing}: {error} (and {unseen} more times); retrying. Look at LimitNOFILE and TasksMax",
-                self.shared.settings.listener
-            );
-        }
+        let kind = format!("front {}: {doing}", self.shared.settings.listener);
+        logging::limited(Level::Error, 1, &kind, || {
+            format!(": {error}; retrying. Look at LimitNOFILE and TasksMax")
+        });
         // As many as a request needs: in want of descriptors tiny_http dies where we only wait.
         for _ in 0..=DESCRIPTORS_PER_REQUEST {
             self.shared.table.evict();
@@ -289,9 +286,8 @@ impl Front {
         if let Err(error) = poll(descriptors, at_most.as_ref())
             && error != rustix::io::Errno::INTR
         {
-            if self.shared.failures.pass().is_some() {
-                log::error!("front {}: poll: {error}; retrying", self.shared.settings.listener);
-            }
+            let kind = format!("front {}: poll", self.shared.settings.listener);
+            logging::limited(Level::Error, 1, &kind, || format!(": {error}; retrying"));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -377,8 +373,6 @@ struct Shared {
     patient_upstream: Upstream,
     budget: Budget,
     counters: Arc<Counters>,
-    refusals: Throttle,
-    failures: Throttle,
     dead: AtomicBool,
     stop: UnixStream,
 }
@@ -392,15 +386,9 @@ impl Shared {
 
     fn note_refusal(&self, refusal: Refusal, peer: Option<IpAddr>) {
         self.counters.refused[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(unseen) = self.refusals.pass() {
-            let peer = peer.map_or_else(|| "a local client".to_owned(), |ip| ip.to_string());
-            let (status, error) = (refusal.reason.status(), refusal.reason.error());
-            log::info!(
-                "front {}: refused {peer}: {status} {error}: {} (and {unseen} others unlogged)",
-                self.settings.listener,
-                refusal.why
-            );
-        }
+        let (status, error) = (refusal.reason.status(), refusal.reason.error());
+        let kind = format!("front {}: refused {status} {error}: {}", self.settings.listener, refusal.why);
+        logging::limited(Level::Info, 1, &kind, || format!(" peer={}", Peer(peer)));
     }
 
     fn note_dead(&self, error: &io::Error) {
@@ -410,9 +398,8 @@ impl Shared {
     }
 
     fn note_failure(&self, doing: &str, error: &io::Error) {
-        if let Some(unseen) = self.failures.pass() {
-            log::warn!("front {}: {doing}: {error} (and {unseen} more times)", self.settings.listener);
-        }
+        let kind = format!("front {}: {doing}", self.settings.listener);
+        logging::limited(Level::Warn, 1, &kind, || format!(": {error}"));
     }
 }
 
@@ -436,21 +423,16 @@ impl Caps {
     }
 }
 
-/// Lets one log line through per second and counts the others.
-#[derive(Debug, Default)]
-struct Throttle(Mutex<(Option<Instant>, u64)>);
+/// Who asked, for the log.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub Option<IpAddr>);
 
-impl Throttle {
-    /// `Some(how many were held back since the last)` if this one may pass.
-    fn pass(&self) -> Option<u64> {
-        let mut state = lock(&self.0);
-        let now = Instant::now();
-        if state.0.is_some_and(|last| now.duration_since(last) < Duration::from_secs(1)) {
-            state.1 += 1;
-            return None;
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ip) => write!(f, "{ip}"),
+            None => f.write_str("local"),
         }
-        state.0 = Some(now);
-        Some(std::mem::take(&mut state.1))
     }
 }
 

@@ -11,11 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use log::Level;
 use tiny_http::StatusCode;
 
 use crate::clock;
 use crate::config::Mode;
-use crate::front::{self, Relay, Request, WayBack};
+use crate::front::{self, Peer, Relay, Request, WayBack};
+use crate::logging;
 use crate::proxy::{Asked, Proxy};
 use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
 use crate::sync::Wake;
@@ -29,6 +31,18 @@ const OUTCOME_HEADER: &str = "Inboxd-Outcome";
 
 /// What is answered where no provider has a say.
 const NOBODY: &Preset = &Preset::PLAIN;
+
+/// Lines of the log for each reason that strangers can give as often as they like.
+const REFUSALS_PER_SECOND: u32 = 1;
+
+/// The same for what only a genuine event, or one that was captured, can cause.
+const EVENTS_PER_SECOND: u32 = 20;
+
+/// How much of a path that a stranger asked for is logged.
+const PATH_CHARS_SHOWN: usize = 200;
+
+/// How much is logged of the list of paths that there are.
+const KNOWN_CHARS_SHOWN: usize = 500;
 
 /// Seconds after which a sender is asked to try again.
 const RETRY_AFTER_S: u64 = 5;
@@ -175,6 +189,7 @@ impl App {
             }),
             path => match self.endpoints.get(route(path)).filter(|_| request.listener == front::WEBHOOKS) {
                 None => {
+                    self.log_unknown_path(&request);
                     answer(way_back, &Answer::NotFound, NOBODY);
                 }
                 Some(endpoint) => {
@@ -190,6 +205,23 @@ impl App {
         }
     }
 
+    /// "Nothing arrives" is mostly a path that was mistyped at the provider.
+    fn log_unknown_path(&self, request: &Request) {
+        let kind = format!("refused listener={} reason=not_found", request.listener);
+        logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || {
+            if request.listener != front::WEBHOOKS {
+                return asked(request);
+            }
+            let mut known: Vec<_> = self.endpoints.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            format!(
+                "{}: webhooks go to {}",
+                asked(request),
+                logging::short(&known.join(" "), KNOWN_CHARS_SHOWN)
+            )
+        });
+    }
+
     /// A handshake without a body, where the provider has one; else the wrong method.
     fn challenge(&self, request: &Request, sender: Sender) {
         let (headers, url) = (Headers::default(), self.public_url(&request.target));
@@ -197,13 +229,17 @@ impl App {
         let config = &sender.endpoint.config;
         let result = match config.verifier.unsigned_handshake(&delivery) {
             Some(reply) => {
-                log::info!("handshake endpoint={} status={}", config.name, reply.status);
+                log_handshake(&config.name, &reply);
                 Answer::Handshake(reply)
             }
-            None => match config.verifier.scheme().behaviour().handshake {
-                Handshake::DropboxChallenge => Answer::MethodNotAllowed("GET, POST"),
-                _ => Answer::MethodNotAllowed("POST"),
-            },
+            None => {
+                let kind = format!("refused endpoint={} reason=method_not_allowed", config.name);
+                logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || asked(request));
+                Answer::MethodNotAllowed(match config.verifier.scheme().behaviour().handshake {
+                    Handshake::DropboxChallenge => "GET, POST",
+                    _ => "POST",
+                })
+            }
         };
         sender.answer(&result);
     }
@@ -215,18 +251,17 @@ impl App {
         let events = match self.verify(request, &endpoint, now_ms) {
             Ok(Verified::Events(events)) => events,
             Ok(Verified::Handshake(reply)) => {
-                log::info!("handshake endpoint={} status={}", endpoint.config.name, reply.status);
+                log_handshake(&endpoint.config.name, &reply);
                 return sender.answer(&Answer::Handshake(reply));
             }
             Err(rejection) => return sender.answer(&Answer::Rejected(rejection)),
         };
         let told = Told { endpoint: endpoint.config.name.clone(), event_id: ids(&events) };
         let Some(events) = receive::dispositions(&endpoint, events) else {
-            log::info!(
-                "refused endpoint={} event_id={} reason=scope_mismatch: the event is of another mode or account",
-                told.endpoint,
-                told.event_id
-            );
+            let kind = format!("refused endpoint={} reason=scope_mismatch", told.endpoint);
+            logging::limited(Level::Info, EVENTS_PER_SECOND, &kind, || {
+                format!(" event_id={}: the event is of another mode or account", told.event_id)
+            });
             return sender.answer(&Answer::ScopeMismatch);
         };
         if events.is_empty() {
@@ -278,7 +313,7 @@ impl App {
             None => verifier.verify(delivery, now_ms),
         };
         if let Err(rejection) = &verified {
-            log_rejection(&endpoint.config.name, peer, &headers, rejection);
+            log_rejection(&endpoint.config.name, peer, rejection);
         }
         verified
     }
@@ -339,36 +374,40 @@ struct Told {
 
 impl Told {
     fn answer_to(&self, result: Result<Receipt, WriteError>) -> Answer {
-        let Self { endpoint, event_id } = self;
         match result {
             Ok(Receipt { outcome: Outcome::Replayed, .. }) => {
-                log::info!(
-                    "refused endpoint={endpoint} event_id={event_id} reason=replayed: the same body came before under another id"
-                );
+                self.tell(Level::Info, "refused", "reason=replayed", || {
+                    "the same body came before under another id".to_owned()
+                });
                 Answer::Stored(Outcome::Replayed)
             }
             Ok(Receipt { outcome, review: Some(reason), .. }) => {
-                log::warn!(
-                    "review endpoint={endpoint} event_id={event_id} outcome={}: {reason}",
-                    word(outcome)
-                );
+                let outcome_word = format!("outcome={}", word(outcome));
+                self.tell(Level::Warn, "review", &outcome_word, || reason);
                 Answer::Stored(outcome)
             }
             Ok(Receipt { outcome, review: None, .. }) => {
+                let Self { endpoint, event_id } = self;
                 log::debug!("stored endpoint={endpoint} event_id={event_id} outcome={}", word(outcome));
                 Answer::Stored(outcome)
             }
             Err(WriteError::Job(error)) => {
-                log::warn!(
-                    "failed endpoint={endpoint} event_id={event_id} outcome=handler_failed: {error}; nothing was stored, the provider will send it again"
-                );
+                self.tell(Level::Warn, "failed", "outcome=handler_failed", || {
+                    format!("{error}; nothing was stored, the provider will send it again")
+                });
                 Answer::HandlerFailed
             }
             Err(WriteError::Unavailable(reason)) => {
-                log::warn!("refused endpoint={endpoint} event_id={event_id} outcome=unavailable: {reason}");
+                self.tell(Level::Warn, "refused", "outcome=unavailable", || reason);
                 Answer::Unavailable
             }
         }
+    }
+
+    fn tell(&self, level: Level, what: &str, became: &str, why: impl FnOnce() -> String) {
+        let kind = format!("{what} endpoint={} {became}", self.endpoint);
+        let detail = || format!(" event_id={}: {}", self.event_id, why());
+        logging::limited(level, EVENTS_PER_SECOND, &kind, detail);
     }
 }
 
@@ -380,21 +419,30 @@ fn route(path: &str) -> &str {
     }
 }
 
-fn log_rejection(name: &str, peer: Option<IpAddr>, headers: &Headers, rejection: &Rejection) {
-    let peer = peer.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
-    let reason = rejection.reason();
-    match rejection {
+/// One line a second for each endpoint and reason: strangers cause it.
+fn log_rejection(name: &str, peer: Option<IpAddr>, rejection: &Rejection) {
+    let kind = format!("refused endpoint={name} reason={}", rejection.reason());
+    logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || match rejection {
         Rejection::TimestampOutsideTolerance { skew_s } => {
-            log::info!("refused endpoint={name} peer={peer} reason={reason} skew_s={skew_s}");
+            format!(" peer={} skew_s={skew_s}", Peer(peer))
         }
-        Rejection::SignatureMissing | Rejection::EventIdMissing => {
-            let names: Vec<_> = headers.iter().map(|(name, _)| name).collect();
-            log::info!("refused endpoint={name} peer={peer} reason={reason} headers={}", names.join(","));
-        }
-        Rejection::SignatureMalformed | Rejection::SignatureMismatch => {
-            log::info!("refused endpoint={name} peer={peer} reason={reason}");
-        }
-    }
+        Rejection::SignatureMissing
+        | Rejection::EventIdMissing
+        | Rejection::SignatureMalformed
+        | Rejection::SignatureMismatch => format!(" peer={}", Peer(peer)),
+    });
+}
+
+fn log_handshake(name: &str, reply: &Reply) {
+    let kind = format!("handshake endpoint={name} status={}", reply.status);
+    logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, String::new);
+}
+
+/// Method, path and client of a request, as the end of a line.
+fn asked(request: &Request) -> String {
+    let path = request.target.split('?').next().unwrap_or_default();
+    let path = logging::short(path, PATH_CHARS_SHOWN);
+    format!(" method={} path={path} peer={}", request.method, Peer(request.peer))
 }
 
 fn probe(request: &Request, way_back: WayBack, result: &Answer) {

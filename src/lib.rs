@@ -25,6 +25,7 @@ pub mod outgoing;
 pub mod db;
 mod encode;
 pub mod stretch;
+pub mod logging;
 pub mod printable;
 pub mod clock;
 pub mod sync;

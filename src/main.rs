@@ -7,5 +7,7 @@ mod cli;
 
 fn main() -> ExitCode {
     // The panic hook has said what happened; a bug gets its own exit code.
-    std::panic::catch_unwind(cli::main).unwrap_or(cli::Exit::Internal).into()
+    let exit = std::panic::catch_unwind(cli::main).unwrap_or(cli::Exit::Internal);
+    inboxd::logging::flush(inboxd::logging::FLUSH_TIME_MAX);
+    exit.into()
 }

@@ -32,8 +32,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "failpoint",
         ],
     ),
-    ("front", &["sync"]),
-    ("http", &["clock", "config", "front", "proxy", "receive", "sync", "verify", "writer"]),
+    ("front", &["logging", "sync"]),
+    ("http", &["clock", "config", "front", "logging", "proxy", "receive", "sync", "verify", "writer"]),
     ("verify", &["encode"]),
     (
         "receive",
@@ -91,6 +91,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("db", &["bookkeeping", "clock", "failpoint"]),
     ("encode", &[]),
     ("stretch", &[]),
+    ("logging", &["clock", "printable", "sync"]),
     ("printable", &[]),
     ("clock", &[]),
     ("sync", &[]),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use inboxd::config::{Config, MissingSecrets, closest, is_absent, preset_names, secret_from_file};
+use inboxd::logging;
 use inboxd::printable::printable;
 use inboxd::verify::Secret;
 use serde_json::Value;
@@ -175,10 +176,8 @@ pub(crate) fn provider_advice(typed: &str) -> String {
 
 /// Says something to the person at the terminal, [`printable`] but for its line breaks.
 pub(crate) fn say(text: &str) {
-    let mut stderr = io::stderr().lock();
     for line in text.split('\n') {
-        // where stderr is closed nobody is there to be told
-        drop(writeln!(stderr, "{}", printable(line)));
+        logging::say(&printable(line));
     }
 }
 

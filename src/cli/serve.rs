@@ -1,16 +1,17 @@
 //! `serve`: runs the daemon until it is told to stop.
 
-use std::io::Write as _;
-
 use inboxd::config::{Address, Config, MissingSecrets};
 use inboxd::daemon::{Daemon, Ended, StartError};
-use inboxd::printable::printable;
+use inboxd::logging;
 
 use super::{Context, Exit, Failure, say};
 
 /// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server or the writer did: start again.
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    start_log();
+    logging::start().map_err(|error| {
+        Failure::new(Exit::Failed, "cannot start the thread that writes the log; look at TasksMax")
+            .because(error)
+    })?;
     let config = context.load(MissingSecrets::Make)?;
     for warning in &config.warnings {
         log::warn!("{warning}");
@@ -32,17 +33,6 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
             Err(Failure::new(Exit::Internal, format!("the HTTP server failed: {reason}")))
         }
     }
-}
-
-/// One line an event on stderr, whatever a sender has put into an id. `RUST_LOG` changes the level.
-fn start_log() {
-    let filter = env_logger::Env::default().default_filter_or("info");
-    env_logger::Builder::from_env(filter)
-        .format(|out, record| {
-            let (at, level, text) = (out.timestamp_millis(), record.level(), record.args().to_string());
-            writeln!(out, "[{at} {level:<5}] {}", printable(&text))
-        })
-        .init();
 }
 
 /// An address that is taken may be free later; one that cannot be had is the configuration's fault.
