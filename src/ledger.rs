@@ -93,6 +93,14 @@ pub fn find(conn: &Connection, entry_key: &str) -> rusqlite::Result<Option<Entry
     conn.prepare_cached(FIND)?.query_row([entry_key], from_row).optional()
 }
 
+/// The entries with these keys (a JSON array), at most a hundred.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn with_keys(conn: &Connection, entry_keys: &str) -> rusqlite::Result<Vec<Entry>> {
+    conn.prepare_cached(WITH_KEYS)?.query_map([entry_keys], from_row)?.collect()
+}
+
 /// How many lines of the books are about an invoice.
 ///
 /// # Errors
@@ -132,6 +140,13 @@ const FIND: &str = "
     SELECT entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms
       FROM main.ledger_entries
      WHERE entry_key = ?1";
+
+const WITH_KEYS: &str = "
+    SELECT entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms
+      FROM main.ledger_entries
+     WHERE entry_key IN (SELECT value FROM json_each(?1))
+     ORDER BY id
+     LIMIT 100";
 
 const COUNT_OF: &str = "
     SELECT count(*) FROM main.ledger_entries WHERE invoice_id = ?1";

@@ -132,6 +132,14 @@ pub fn find_by_payment(
     conn.prepare_cached(FIND_BY_PAYMENT)?.query_row((account, payment_id), from_row).optional()
 }
 
+/// The orders of these payments (a JSON array of their ids), at most a hundred.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn of_payments(conn: &Connection, payment_ids: &str) -> rusqlite::Result<Vec<Order>> {
+    conn.prepare_cached(OF_PAYMENTS)?.query_map([payment_ids], from_row)?.collect()
+}
+
 /// Why nothing was changed.
 fn explain(order: &Order, payment: &Payment<'_>) -> Paid {
     let Order { id, status, currency, total, .. } = order;
@@ -182,6 +190,13 @@ const FIND: &str = "
     SELECT account, id, status, currency, total, payment_id, paid_at_ms
       FROM main.orders
      WHERE coalesce(account, '') = coalesce(?1, '') AND id = ?2";
+
+const OF_PAYMENTS: &str = "
+    SELECT account, id, status, currency, total, payment_id, paid_at_ms
+      FROM main.orders
+     WHERE payment_id IN (SELECT value FROM json_each(?1))
+     ORDER BY id
+     LIMIT 100";
 
 const FIND_BY_PAYMENT: &str = "
     SELECT account, id, status, currency, total, payment_id, paid_at_ms

@@ -163,7 +163,13 @@ fn a_command_leaves_the_journal_mode_that_the_application_has_chosen() {
     let conn = support::open(&dir.path().join("app.db"));
     assert_eq!(text(&conn, "PRAGMA journal_mode = DELETE"), "delete");
     drop(conn);
-    for args in [&["outbox", "pause", "app"][..], &["retry", "evt_1"], &["purge"], &["status"]] {
+    for args in [
+        &["outbox", "pause", "app"][..],
+        &["retry", "evt_1"],
+        &["purge"],
+        &["status"],
+        &["events", "show", "evt_1"],
+    ] {
         let ran = inboxd(dir.path(), args);
         assert_eq!(ran.code, 0, "{args:?} {ran:?}");
         let conn = Connection::open(dir.path().join("app.db")).unwrap();

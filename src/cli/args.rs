@@ -210,9 +210,22 @@ pub(crate) enum EventsVerb {
 pub(crate) struct EventsListArgs {
     #[command(flatten)]
     pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) show: ListArgs,
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How a list is shown.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ListArgs {
+    /// Oldest first, and go on with what is new as it comes, until Ctrl-C
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// On a terminal too, all columns in full
+    #[arg(long)]
+    pub(crate) wide: bool,
 }
 
 /// `events show`
@@ -301,9 +314,12 @@ pub(crate) enum ReviewsVerb {
 /// `reviews list`
 #[derive(Debug, Args)]
 pub(crate) struct ReviewsListArgs {
-    /// Those that are closed as well
+    /// Those that are closed as well, with what was decided
     #[arg(long)]
     pub(crate) all: bool,
+    /// On a terminal too, all columns in full
+    #[arg(long)]
+    pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) limit: Limit,
     /// Print one JSON object per line
@@ -341,6 +357,8 @@ pub(crate) enum OutboxVerb {
 pub(crate) struct OutboxListArgs {
     #[command(flatten)]
     pub(crate) filters: OutboxFilters,
+    #[command(flatten)]
+    pub(crate) show: ListArgs,
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,16 +3,15 @@
 use std::io::Write as _;
 
 use inboxd::config::{Instance, closest};
-use inboxd::inbox::queue::{self, Attempt};
 use inboxd::inbox::{self, Event, Filter};
 use inboxd::printable::printable;
-use inboxd::reviews;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, Filters};
-use super::reviews as reviews_verb;
-use super::store::{self, fields, read_failed, since_and_until, table, time};
+use super::store::{self, read_failed, short_time, since_and_until};
+use super::story::Story;
+use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// `list`, `show` and `body`.
@@ -24,34 +23,70 @@ pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
     }
 }
 
+/// Rows of one look at what is new.
+const STRETCH: u32 = 500;
+
+const COLUMNS: [Column; 7] = [
+    whole("RECEIVED (UTC)"),
+    flexible("ENDPOINT", 8, 0),
+    flexible("EVENT", 20, 0),
+    flexible("TYPE", 10, 1),
+    flexible("OBJECT", 10, 2),
+    whole("STATE"),
+    flexible("DUPLICATES", 10, 3),
+];
+
 fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
     let (instance, conn) = store::open(context)?;
     warn_of_unknown_endpoint(&instance, args.filters.shared.endpoint.as_deref());
     let limit = args.filters.shared.limit;
-    let (events, goes_on) = store::bounded(limit, |limit| inbox::list(&conn, &filter, limit))?;
-    store::say_where_it_ends("latest", events.len(), goes_on);
-    if args.json {
-        return put_lines(events.iter().map(to_json));
+    // before the list: what is stored in between is shown as new, not lost
+    let last_id = inbox::last_id(&conn).map_err(read_failed)?;
+    let (mut events, goes_on) = store::bounded(limit, |limit| inbox::list(&conn, &filter, limit))?;
+    drop(conn);
+    store::say_where_it_ends("latest", events.len(), goes_on && !args.show.follow);
+    let mut list = List::new(&COLUMNS, args.show.wide);
+    let mut show = |events: &[Event]| {
+        if args.json {
+            return put_lines(events.iter().map(to_json));
+        }
+        put(&list.lay_out(&events.iter().map(row).collect::<Vec<_>>()))
+    };
+    if args.show.follow {
+        events.retain(|event| event.id <= last_id);
+        events.reverse();
+        show(&events)?;
+        return store::follow(&instance, last_id, |conn, after| news(conn, &filter, after), show);
     }
-    if events.is_empty() {
+    if events.is_empty() && !args.json {
         say("no event matches");
         return Ok(());
     }
+    show(&events)
+}
+
+/// Events that match and are new, and the latest row of all.
+fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Event>, i64)> {
+    let last_id = inbox::last_id(conn)?;
+    let events = inbox::list_after(conn, filter, after_id, STRETCH)?;
+    let is_cut = events.len() == STRETCH as usize;
+    let seen_to =
+        events.last().map_or(last_id, |event| if is_cut { event.id } else { event.id.max(last_id) });
+    Ok((events, seen_to))
+}
+
+fn row(event: &Event) -> Vec<String> {
     let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let row = |event: &Event| {
-        vec![
-            time(event.received_at_ms),
-            event.endpoint.clone(),
-            event.event_id.clone(),
-            cell(&event.event_type),
-            cell(&event.object_id),
-            event.state.clone(),
-            event.duplicates.to_string(),
-        ]
-    };
-    let head = ["RECEIVED", "ENDPOINT", "EVENT", "TYPE", "OBJECT", "STATE", "DUPLICATES"];
-    put(&table(&head, &events.iter().map(row).collect::<Vec<_>>()))
+    vec![
+        short_time(event.received_at_ms),
+        event.endpoint.clone(),
+        event.event_id.clone(),
+        cell(&event.event_type),
+        cell(&event.object_id),
+        event.state.clone(),
+        event.duplicates.to_string(),
+    ]
 }
 
 /// Events of an endpoint that is no longer configured can be listed: it is not an error.
@@ -81,33 +116,10 @@ pub(crate) fn filter(filters: &Filters) -> Result<Filter, Failure> {
 }
 
 fn show(args: &EventsShowArgs, context: &Context) -> Result<(), Failure> {
-    let (_, conn) = store::open(context)?;
+    let (instance, conn) = store::open(context)?;
     let event = find(&conn, &args.event)?;
-    let reviews = reviews::about(&conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
-    let mut json = to_json(&event);
-    let attempts = queue::attempts(&conn, event.id).map_err(read_failed)?;
-    json["reviews"] = reviews.iter().map(reviews_verb::to_json).collect();
-    json["history"] = attempts.iter().map(attempt_json).collect();
-    if args.json {
-        return put(&format!("{json}\n"));
-    }
-    let mut text = fields(&json, &["reviews", "history"]);
-    for attempt in &attempts {
-        let result = attempt.result.as_deref().unwrap_or("runs, or died with its process");
-        let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-        text.push_str(&format!(
-            "attempt {} {} {result}{error}\n",
-            attempt.number,
-            time(attempt.started_at_ms)
-        ));
-    }
-    for review in &reviews {
-        let end =
-            review.resolved_at_ms.map_or_else(|| "open".to_owned(), |at| format!("closed {}", time(at)));
-        let reason = printable(&review.reason);
-        text.push_str(&format!("review {} ({}, {end}): {reason}\n", review.id, review.kind));
-    }
-    put(&text)
+    let story = Story::read(&conn, &instance, event).map_err(read_failed)?;
+    if args.json { put(&format!("{}\n", story.to_json())) } else { put(&story.to_text()) }
 }
 
 /// Writes the stored bytes and nothing else.
@@ -125,18 +137,9 @@ fn find(conn: &Connection, args: &EventArgs) -> Result<Event, Failure> {
     store::find_event(conn, &args.event_id, args.endpoint.as_deref())
 }
 
-fn attempt_json(attempt: &Attempt) -> Value {
-    json!({
-        "number": attempt.number,
-        "started_at_ms": attempt.started_at_ms,
-        "ended_at_ms": attempt.ended_at_ms,
-        "result": attempt.result,
-        "error": attempt.error,
-    })
-}
-
 /// One event as `--json` prints it. New fields may be added; ignore what you do not know.
-fn to_json(event: &Event) -> Value {
+pub(crate) fn to_json(event: &Event) -> Value {
+    let is_open = matches!(event.state.as_str(), "pending" | "processing");
     json!({
         "id": event.id,
         "endpoint": event.endpoint,
@@ -147,12 +150,16 @@ fn to_json(event: &Event) -> Value {
         "account": event.account,
         "livemode": event.livemode,
         "api_version": event.api_version,
+        "query": event.query,
         "headers": serde_json::from_str::<Value>(&event.headers).unwrap_or(Value::Null),
         "payload_bytes": event.payload_bytes,
         "state": event.state,
         "attempts": event.attempts,
+        "attempts_excused": event.attempts_excused,
+        "available_at_ms": is_open.then_some(event.available_at_ms),
         "duplicates": event.duplicates,
         "last_error": event.last_error,
+        "error_class": event.error_class,
         "received_at_ms": event.received_at_ms,
         "processed_at_ms": event.processed_at_ms,
     })

@@ -33,6 +33,8 @@ mod alert;
 mod providers;
 mod query;
 mod store;
+mod table;
+mod story;
 mod completions;
 mod man;
 

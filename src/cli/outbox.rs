@@ -9,8 +9,20 @@ use serde_json::{Value, json};
 use super::args::{
     OutboxFilters, OutboxListArgs, OutboxPauseArgs, OutboxRetryArgs, OutboxRowArgs, OutboxVerb,
 };
-use super::store::{self, counted, fields, read_failed, since_and_until, table, time};
+use super::store::{self, counted, fields, read_failed, short_time, since_and_until, table, time};
+use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+const COLUMNS: [Column; 8] = [
+    whole("ROW"),
+    whole("QUEUED (UTC)"),
+    flexible("DESTINATION", 6, 0),
+    flexible("TYPE", 8, 2),
+    flexible("EVENT", 10, 1),
+    whole("STATE"),
+    flexible("ATTEMPTS", 8, 3),
+    flexible("LAST ERROR", 12, 0),
+];
 
 /// Rows read at once where all are looked at.
 const STRETCH: u32 = 500;
@@ -28,31 +40,52 @@ pub(crate) fn run(verb: &OutboxVerb, context: &Context) -> Result<(), Failure> {
 
 fn list(args: &OutboxListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
-    let (_, conn) = store::open(context)?;
+    let (instance, conn) = store::open(context)?;
     let limit = args.filters.shared.limit;
-    let (found, goes_on) = store::bounded(limit, |limit| outbox::list(&conn, &filter, limit))?;
-    store::say_where_it_ends("latest", found.len(), goes_on);
-    if args.json {
-        return put_lines(found.iter().map(to_json));
+    let last_id = outbox::last_id(&conn).map_err(read_failed)?;
+    let (mut found, goes_on) = store::bounded(limit, |limit| outbox::list(&conn, &filter, limit))?;
+    drop(conn);
+    store::say_where_it_ends("latest", found.len(), goes_on && !args.show.follow);
+    let mut list = List::new(&COLUMNS, args.show.wide);
+    let mut show = |rows: &[Operation]| {
+        if args.json {
+            return put_lines(rows.iter().map(to_json));
+        }
+        put(&list.lay_out(&rows.iter().map(row).collect::<Vec<_>>()))
+    };
+    if args.show.follow {
+        found.retain(|row| row.id <= last_id);
+        found.reverse();
+        show(&found)?;
+        return store::follow(&instance, last_id, |conn, after| news(conn, &filter, after), show);
     }
-    if found.is_empty() {
+    if found.is_empty() && !args.json {
         say("no row matches");
         return Ok(());
     }
-    let row = |row: &Operation| {
-        vec![
-            row.id.to_string(),
-            time(row.created_at_ms),
-            row.destination.clone(),
-            row.topic.clone(),
-            row.event_id.clone(),
-            row.state.clone(),
-            row.attempts.to_string(),
-            row.last_error.clone().unwrap_or_else(|| "-".to_owned()),
-        ]
-    };
-    let head = ["ROW", "QUEUED", "DESTINATION", "TYPE", "EVENT", "STATE", "ATTEMPTS", "LAST ERROR"];
-    put(&table(&head, &found.iter().map(row).collect::<Vec<_>>()))
+    show(&found)
+}
+
+/// Rows that match and are new, and the latest row of all.
+fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Operation>, i64)> {
+    let last_id = outbox::last_id(conn)?;
+    let rows = outbox::list_after(conn, filter, after_id, STRETCH)?;
+    let is_cut = rows.len() == STRETCH as usize;
+    let seen_to = rows.last().map_or(last_id, |row| if is_cut { row.id } else { row.id.max(last_id) });
+    Ok((rows, seen_to))
+}
+
+fn row(row: &Operation) -> Vec<String> {
+    vec![
+        row.id.to_string(),
+        short_time(row.created_at_ms),
+        row.destination.clone(),
+        row.topic.clone(),
+        row.event_id.clone(),
+        row.state.clone(),
+        row.attempts.to_string(),
+        row.last_error.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
 }
 
 fn filter(filters: &OutboxFilters) -> Result<Filter, Failure> {
@@ -74,6 +107,7 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open(context)?;
     let row = find(&conn, args.row)?;
     let attempts = outbox::attempts(&conn, row.id).map_err(read_failed)?;
+    let is_open = matches!(row.state.as_str(), "pending" | "sending");
     let mut json = to_json(&row);
     if args.json {
         json["history"] = attempts.iter().map(attempt_json).collect();
@@ -92,7 +126,9 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
     };
     let attempts: Vec<_> = attempts.iter().map(attempt).collect();
     let history = table(&["ATTEMPT", "STARTED", "RESULT", "STATUS", "MS", "ANSWER"], &attempts);
-    put(&format!("{}\n{history}", fields(&json, &[])))
+    // of what was delivered or given up it says nothing
+    let left_out: &[&str] = if is_open { &[] } else { &["available_at_ms"] };
+    put(&format!("{}\n{history}", fields(&json, left_out)))
 }
 
 fn find(conn: &Connection, id: i64) -> Result<Operation, Failure> {
@@ -196,7 +232,7 @@ fn for_destination(args: &OutboxPauseArgs, context: &Context) -> Result<Connecti
 }
 
 /// One row as `--json` prints it. New fields may be added; ignore what you do not know.
-fn to_json(row: &Operation) -> Value {
+pub(crate) fn to_json(row: &Operation) -> Value {
     json!({
         "id": row.id,
         "destination": row.destination,

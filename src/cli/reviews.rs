@@ -5,7 +5,8 @@ use inboxd::reviews::{self, Review};
 use serde_json::{Value, json};
 
 use super::args::{ResolveArgs, ReviewsListArgs, ReviewsVerb};
-use super::store::{self, table, time};
+use super::store::{self, short_time};
+use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// `reviews list`
@@ -27,19 +28,35 @@ fn list(args: &ReviewsListArgs, context: &Context) -> Result<(), Failure> {
         return Ok(());
     }
     let row = |review: &Review| {
-        let end = review.resolved_at_ms.map_or_else(|| "open".to_owned(), time);
-        vec![
+        let mut cells = vec![
             review.id.to_string(),
-            time(review.opened_at_ms),
+            short_time(review.opened_at_ms),
             review.kind.clone(),
             review.subject.clone(),
             review.reason.clone(),
-            end,
-        ]
+        ];
+        if args.all {
+            cells.push(review.resolved_at_ms.map_or_else(|| "open".to_owned(), short_time));
+            cells.push(review.note.clone().unwrap_or_else(|| "-".to_owned()));
+        }
+        cells
     };
-    let rows: Vec<_> = found.iter().map(row).collect();
-    put(&table(&["REVIEW", "OPENED", "KIND", "ABOUT", "REASON", "CLOSED"], &rows))
+    let columns = if args.all { &COLUMNS[..] } else { &COLUMNS[..OPEN_COLUMNS] };
+    put(&List::new(columns, args.wide).lay_out(&found.iter().map(row).collect::<Vec<_>>()))
 }
+
+const COLUMNS: [Column; 7] = [
+    whole("REVIEW"),
+    flexible("OPENED (UTC)", 10, 0),
+    flexible("KIND", 8, 0),
+    flexible("ABOUT", 20, 0),
+    flexible("REASON", 15, 0),
+    flexible("CLOSED (UTC)", 10, 1),
+    flexible("NOTE", 10, 0),
+];
+
+/// Of those, what an open review has.
+const OPEN_COLUMNS: usize = 5;
 
 /// One review as `--json` prints it.
 pub(crate) fn to_json(review: &Review) -> Value {

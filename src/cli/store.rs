@@ -6,13 +6,14 @@ use inboxd::clock;
 use inboxd::config::{Instance, parse_duration};
 use inboxd::db::{self, OpenError};
 use inboxd::inbox::{self, Event};
-use inboxd::printable::printable;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction};
 use serde_json::Value;
 
 use super::args::{Limit, SharedFilters};
 use super::{Context, Exit, Failure, say};
+
+pub(crate) use super::table::table;
 
 /// A reader that runs longer keeps the daemon's log from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
@@ -103,6 +104,44 @@ pub(crate) fn say_where_it_ends(which: &str, count: usize, goes_on: bool) {
     }
 }
 
+/// Between two looks for rows that are new.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Hands on what is new after row `after_id`, as it comes, until nobody reads stdout any more. `look` gives at most
+/// `limit` rows and the number of the last one looked at; between two looks no transaction is open.
+pub(crate) fn follow<T>(
+    instance: &Instance,
+    mut after_id: i64,
+    look: impl Fn(&Connection, i64) -> rusqlite::Result<(Vec<T>, i64)>,
+    mut show: impl FnMut(&[T]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    while somebody_reads(LOOK_EVERY) {
+        loop {
+            // a connection of its own: a reader's time is limited, and the file may have been replaced
+            let (rows, last_id) = look(&reader(instance)?, after_id).map_err(read_failed)?;
+            after_id = last_id.max(after_id);
+            if rows.is_empty() {
+                break;
+            }
+            show(&rows)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for so long, or until the other end of stdout is closed; `false` then.
+fn somebody_reads(time: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = std::io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+    match poll(&mut polled, Some(&time)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => true,
+        Ok(_) => !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
+        Err(_) => false,
+    }
+}
+
 /// So many of them: `1 event`, `2 events`.
 pub(crate) fn counted(count: i64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
@@ -176,36 +215,29 @@ pub(crate) fn since_and_until(filters: &SharedFilters) -> Result<(Option<i64>, O
     Ok((moment(&filters.since)?, moment(&filters.until)?))
 }
 
-/// The fields of a JSON object that say something, one a line; `left_out` are told in another way.
+/// As [`time`], short, for a column.
+pub(crate) fn short_time(ms: i64) -> String {
+    Timestamp::from_millisecond(ms)
+        .map_or_else(|_| format!("{ms} ms"), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+/// The fields of a JSON object that say something, one a line; `left_out` are told in another way. A time is
+/// named without the `_at_ms` of its number.
 pub(crate) fn fields(object: &Value, left_out: &[&str]) -> String {
-    let in_words = |name: &str, value: &Value| match value {
-        Value::Number(number) if name.ends_with("_at_ms") || name.ends_with("_since_ms") => {
-            time(number.as_i64().unwrap_or_default())
+    let in_words = |name: &str, value: &Value| match (name.strip_suffix("_ms"), value) {
+        (Some(name), Value::Number(number)) if name.ends_with("_at") || name.ends_with("_since") => {
+            (name.trim_end_matches("_at").to_owned(), time(number.as_i64().unwrap_or_default()))
         }
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
+        (_, Value::String(text)) => (name.to_owned(), text.clone()),
+        (_, value) => (name.to_owned(), value.to_string()),
     };
     let fields = object.as_object().into_iter().flatten();
     let rows: Vec<_> = fields
         .filter(|(name, value)| !value.is_null() && !left_out.contains(&name.as_str()))
-        .map(|(name, value)| vec![name.clone(), in_words(name, value)])
+        .map(|(name, value)| in_words(name, value))
+        .map(|(name, value)| vec![name, value])
         .collect();
     table(&["FIELD", "VALUE"], &rows)
-}
-
-/// Columns that line up, made [`printable`]: a sender chooses ids, an alias chooses a column's name.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut lines = vec![head.iter().map(|name| printable(name)).collect::<Vec<_>>()];
-    lines.extend(rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells: Vec<_> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
