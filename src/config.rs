@@ -24,12 +24,16 @@ mod development;
 mod document;
 mod effective;
 mod raw;
+mod fingerprint;
 mod secrets;
+mod sharing;
 mod suggest;
 mod units;
+mod wrapping;
 
 pub use check::url_problem;
 pub use development::development_secret;
+pub use fingerprint::Fingerprints;
 pub use secrets::{secret_from_env, secret_from_file};
 pub use suggest::closest;
 pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
@@ -66,6 +70,8 @@ pub struct Config {
     pub worker: Worker,
     /// How people are told; `None`: they look.
     pub alert: Option<Alert>,
+    /// `secrets.allow_shared_files`: files that others may read are used as well.
+    pub allow_shared_files: bool,
     /// Endpoints of a development instance that are left out because `serve` has made no secret for them yet.
     pub without_secret: Vec<WithoutSecret>,
     /// Things that are allowed but odd, for `check` and the log at start.
@@ -372,13 +378,18 @@ pub enum AlertOn {
     Disk,
 }
 
-/// What to do where a development instance has no secret yet.
+/// What to do where a secret is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingSecrets {
-    /// Make one and keep it in the data directory: `serve`.
+    /// A development instance makes one and keeps it in the data directory: `serve`.
     Make,
-    /// Touch nothing: the endpoint is left out and a warning says why. For `check` and `send`.
+    /// Touch nothing: an endpoint of a development instance is left out and a warning says why. For `send`.
     Report,
+    /// As [`MissingSecrets::Report`], and credentials that only the service can read are left unread, with one
+    /// warning. For `check` in a shell.
+    LeaveCredentials,
+    /// No secret is read at all, and none can be used. For verbs that need none.
+    ReadNone,
 }
 
 impl Config {
@@ -403,7 +414,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let handlers = handlers.into_iter().map(str::to_owned).collect();
         match locate(named)? {
-            Some(file) => check::config(document::read(&file)?, &file, handlers),
+            Some(file) => check::config(document::read(&file)?, &file, handlers, missing),
             None => development::config(Path::new(""), missing),
         }
     }

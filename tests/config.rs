@@ -196,7 +196,6 @@ fn a_secret_that_protects_nothing_is_refused_and_never_shown() {
         secrets = ["env:"] => endpoint.a.secrets & names nothing
         secrets = ["file:absent"] => endpoint.a.secrets & "file:absent" & cannot be read
         secrets = ["file:/dev/zero"] => endpoint.a.secrets & larger than 64 KiB
-        secrets = ["credential:stripe"] => endpoint.a.secrets & CREDENTIALS_DIRECTORY & LoadCredential=stripe
         secrets = ["credential:../x"] => endpoint.a.secrets & plain file name
     "#,
     );

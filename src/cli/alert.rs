@@ -11,7 +11,7 @@ pub(crate) fn run(verb: &AlertVerb, context: &Context) -> Result<(), Failure> {
     match verb {
         AlertVerb::Test => {}
     }
-    let Some(alert) = context.load(MissingSecrets::Report)?.alert else {
+    let Some(alert) = context.load(MissingSecrets::ReadNone)?.alert else {
         return Err(Failure::new(
             Exit::Config,
             "there is no [alert] in the configuration; write url or command there",

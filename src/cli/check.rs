@@ -8,7 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use inboxd::config::{Address, Config, ConfigError, Endpoint, MissingSecrets, Problem, is_absent};
+use inboxd::config::{
+    Address, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem, is_absent,
+};
 use inboxd::daemon;
 use inboxd::printable::printable;
 use rustix::fs::Access;
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
 
 /// The configuration, and what it names: the application's database, folders of SQL.
 fn load(context: &Context) -> Result<Config, ConfigError> {
-    let mut config = Config::load(context.config_file(), MissingSecrets::Report)?;
+    let mut config = Config::load(context.config_file(), MissingSecrets::LeaveCredentials)?;
     let (problems, warnings) = daemon::check(&config);
     config.warnings.extend(warnings);
     if problems.is_empty() {
@@ -128,8 +130,9 @@ fn summary(config: &Config, warnings: &[String]) -> String {
     push(&mut text, "webhooks", &config.listen.webhooks.url());
     push(&mut text, "admin", &admin);
     push(&mut text, "database", &database(config));
+    let fingerprints = Fingerprints::of(&config.data_dir);
     for endpoint in &config.endpoints {
-        push_endpoint(&mut text, config, endpoint);
+        push_endpoint(&mut text, config, endpoint, &fingerprints);
     }
     for destination in &config.destinations {
         text.push_str(&format!("\ndestination {}\n", destination.name));
@@ -144,7 +147,7 @@ fn summary(config: &Config, warnings: &[String]) -> String {
     text
 }
 
-fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
+fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint, fingerprints: &Fingerprints) {
     text.push_str(&format!("\nendpoint {}\n", endpoint.name));
     let base = match (&config.public_url, &config.listen.webhooks) {
         (Some(url), _) => url.clone(),
@@ -160,7 +163,7 @@ fn push_endpoint(text: &mut String, config: &Config, endpoint: &Endpoint) {
     push(text, "provider", &endpoint.provider);
     push(text, "handlers", &handlers);
     for secret in &endpoint.secrets {
-        push(text, "secret", &format!("{} {}", secret.label(), secret.fingerprint()));
+        push(text, "secret", &format!("{} {}", secret.label(), fingerprints.text(secret)));
     }
 }
 

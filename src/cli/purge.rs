@@ -39,7 +39,7 @@ fn why(error: &WriteError) -> (Exit, String) {
 
 /// Purges what is older than `[retention]` says, or counts it.
 pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
-    let retention = context.load(MissingSecrets::Report)?.retention;
+    let retention = context.load(MissingSecrets::ReadNone)?.retention;
     let (instance, conn) = store::open_to_write(context)?;
     let operator = Operator(conn);
     let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), args.dry_run);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use inboxd::clock;
 use inboxd::config::{
-    Address, Config, Endpoint, MissingSecrets, duration_text, secret_from_env, url_problem,
+    Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text, secret_from_env, url_problem,
 };
 use inboxd::printable::printable;
 use inboxd::sync::lock;
@@ -48,6 +48,8 @@ struct Target {
     public_url: String,
     scheme: Scheme,
     secret: Secret,
+    /// Where the secret is, and its fingerprint where there is one to compare with.
+    secret_shown: String,
     tolerance: Duration,
     scope: Scope,
 }
@@ -152,8 +154,9 @@ fn target(args: &SendArgs, preset: &'static Preset, context: &Context) -> Result
         (None, None) => return Err(usage("--to needs --secret-env or --secret-file")),
     };
     let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    let public_url = url.clone();
-    Ok(Target { preset, url: url.clone(), public_url, scheme, secret, tolerance, scope: Scope::default() })
+    let (public_url, secret_shown) = (url.clone(), secret.label().to_owned());
+    let (url, scope) = (url.clone(), Scope::default());
+    Ok(Target { preset, url, public_url, scheme, secret, secret_shown, tolerance, scope })
 }
 
 fn configured_target(
@@ -162,7 +165,7 @@ fn configured_target(
     scheme: Scheme,
     context: &Context,
 ) -> Result<Target, Failure> {
-    let config = context.load(MissingSecrets::Report)?;
+    let config = context.load(MissingSecrets::LeaveCredentials)?;
     let is_meant = |endpoint: &&Endpoint| match &args.endpoint {
         Some(name) => endpoint.name == *name,
         None => endpoint.provider == preset.name,
@@ -184,6 +187,14 @@ fn configured_target(
         return Err(usage(format!("{rule}; name the URL that `inboxd serve` printed with --to")));
     }
     let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
+    if secret.is_unread() {
+        let message = format!(
+            "the secret {} is a credential of the service; name the folder of its file: CREDENTIALS_DIRECTORY=/etc/inboxd inboxd send …",
+            secret.label()
+        );
+        return Err(Failure::new(Exit::Config, message));
+    }
+    let secret_shown = format!("{} {}", secret.label(), Fingerprints::of(&config.data_dir).text(&secret));
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let url = format!("http://{host}:{}{}", address.port(), endpoint.path);
@@ -195,6 +206,7 @@ fn configured_target(
         public_url,
         scheme,
         secret,
+        secret_shown,
         tolerance: endpoint.tolerance,
         scope: Scope { livemode: endpoint.livemode, account: endpoint.account.clone() },
     })
@@ -518,8 +530,7 @@ fn has_advice(error: &str) -> bool {
 fn advice(error: &str, args: &SendArgs, target: &Target) -> String {
     match (error, args.skew) {
         ("signature_mismatch", _) => {
-            let (label, fingerprint) = (target.secret.label(), target.secret.fingerprint());
-            let signed = format!("signed with the secret {label} {fingerprint}");
+            let signed = format!("signed with the secret {}", target.secret_shown);
             if args.to.is_some() {
                 format!("{signed}; the receiver has another")
             } else {

@@ -1,8 +1,9 @@
 //! `serve`: runs the daemon until it is told to stop.
 
-use inboxd::config::{Address, Config, MissingSecrets};
+use inboxd::config::{Address, Config, Fingerprints, MissingSecrets};
 use inboxd::daemon::{Daemon, Ended, StartError};
 use inboxd::logging;
+use inboxd::verify::Secret;
 
 use super::{Context, Exit, Failure, say};
 
@@ -60,23 +61,25 @@ fn refused(error: StartError) -> Failure {
 struct About {
     is_development: bool,
     public_url: Option<String>,
+    data_dir: std::path::PathBuf,
     database: std::path::PathBuf,
-    endpoints: Vec<(String, String, String, String)>,
+    endpoints: Vec<(String, String, String, Vec<Secret>)>,
 }
 
 impl About {
     fn of(config: &Config) -> Self {
         let endpoint = |endpoint: &inboxd::config::Endpoint| {
-            let secrets: Vec<_> = endpoint
-                .secrets
-                .iter()
-                .map(|secret| format!("{} ({})", secret.label(), secret.fingerprint()))
-                .collect();
-            (endpoint.name.clone(), endpoint.provider.clone(), endpoint.path.clone(), secrets.join(", "))
+            (
+                endpoint.name.clone(),
+                endpoint.provider.clone(),
+                endpoint.path.clone(),
+                endpoint.secrets.clone(),
+            )
         };
         Self {
             is_development: config.file.is_none(),
             public_url: config.public_url.clone(),
+            data_dir: config.data_dir.clone(),
             database: config.database.clone(),
             endpoints: config.endpoints.iter().map(endpoint).collect(),
         }
@@ -88,9 +91,12 @@ impl About {
         let events = daemon.events_stored();
         say(&format!("data     {} ({events} events so far)", self.database.display()));
         let base = self.public_url.clone().unwrap_or_else(|| daemon.webhooks().url());
+        let fingerprints = Fingerprints::kept(&self.data_dir);
+        let shown = |secret: &Secret| format!("{} ({})", secret.label(), fingerprints.text(secret));
         for (name, provider, path, secrets) in &self.endpoints {
+            let secrets: Vec<_> = secrets.iter().map(shown).collect();
             say(&format!("endpoint {name}: {provider} -> {base}{path}"));
-            say(&format!("         secret {secrets}"));
+            say(&format!("         secret {}", secrets.join(", ")));
         }
         let admin = daemon.admin().map_or_else(|| "off".to_owned(), Address::url);
         say(&format!("ready    webhooks {} admin {admin}", daemon.webhooks().url()));

@@ -11,10 +11,13 @@ use std::time::Duration;
 use ureq::http::Uri;
 
 use super::document::Document;
-use super::raw::{RawConfig, RawDuration, RawEndpoint, RawLimits, RawListen, RawRetention, RawSize};
+use super::raw::{
+    RawConfig, RawDuration, RawEndpoint, RawLimits, RawListen, RawRetention, RawSecrets, RawSize,
+};
+use super::secrets::Reading;
 use super::{
-    Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, Problem, Retention,
-    Sketch, duration_text, parse_duration, parse_size, secrets, suggest,
+    Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, MissingSecrets,
+    Problem, Retention, Sketch, duration_text, parse_duration, parse_size, secrets, suggest, wrapping,
 };
 use crate::outgoing::base_url_rule;
 use crate::verify::Secret;
@@ -30,14 +33,22 @@ pub(super) const DATA_DIR: &str = "./inboxd-data";
 /// The database's name in `data_dir`.
 pub(super) const DATABASE: &str = "inboxd.db";
 
+/// The folder in `data_dir` of the secrets that inboxd makes itself.
+pub(super) const OWN_SECRETS: &str = "secrets";
+
 /// All unfinished bodies share a budget of this size, so one body cannot be larger.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 /// Stripe lets an event be sent again for 30 days.
 const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
 
 /// The checked configuration of a file.
-pub(super) fn config(document: Document, file: &Path, handlers: Vec<String>) -> Result<Config, ConfigError> {
-    let checker = Checker { handlers, ..Checker::of_document(&document, file) };
+pub(super) fn config(
+    document: Document,
+    file: &Path,
+    handlers: Vec<String>,
+    missing: MissingSecrets,
+) -> Result<Config, ConfigError> {
+    let checker = Checker { handlers, missing, ..Checker::of_document(&document, file) };
     finish(checker, document.raw, Some(file))
 }
 
@@ -76,6 +87,7 @@ pub(super) fn finish(
     let c = &mut checker;
     let place = c.place(&raw);
     c.is_embedded = place.embedded.is_some();
+    c.reading = c.reading_of(&raw.secrets, &place.data_dir);
     let public_url = raw.public_url.and_then(|url| c.public_url(&url));
     let listen = c.listen(&raw.listen);
     let limits = c.limits(&raw.limits);
@@ -105,6 +117,8 @@ pub(super) fn finish(
                 .to_owned(),
         );
     }
+    c.warn_of_unread();
+    let allow_shared_files = c.reading.allow_shared_files;
     let warnings = checker.verdict(file)?;
     Ok(Config {
         file: file.map(Path::to_owned),
@@ -120,6 +134,7 @@ pub(super) fn finish(
         retention,
         worker,
         alert,
+        allow_shared_files,
         without_secret: Vec::new(),
         warnings,
     })
@@ -138,6 +153,10 @@ pub(super) struct Checker {
     handlers: Vec<String>,
     /// Whether the database is the application's.
     is_embedded: bool,
+    pub(super) missing: MissingSecrets,
+    reading: Reading,
+    /// Credentials that only the service could read.
+    unread: usize,
 }
 
 impl Checker {
@@ -150,6 +169,9 @@ impl Checker {
             paths: BTreeMap::new(),
             handlers: BUILT_IN_HANDLERS.map(str::to_owned).to_vec(),
             is_embedded: false,
+            missing: MissingSecrets::Report,
+            reading: Reading::default(),
+            unread: 0,
         }
     }
 
@@ -396,12 +418,49 @@ impl Checker {
     }
 
     fn secret(&mut self, key: &str, reference: &str) -> Option<Secret> {
-        let secret =
-            secrets::resolve(reference, &self.base).map_err(|message| self.problem(key, message)).ok()?;
-        for oddity in secrets::oddities(&secret) {
-            self.warn(format!("{key}: \"{}\": {oddity}", secret.label()));
+        if self.leaves_unread(reference) {
+            return secrets::unread(reference).map_err(|message| self.problem(key, message)).ok();
         }
-        Some(secret)
+        let read = self.reading.resolve(reference).map_err(|message| self.problem(key, message)).ok()?;
+        if let Some(warning) = read.warning {
+            self.warn(format!("{key}: {warning}"));
+        }
+        for oddity in wrapping::oddities(&read.secret) {
+            self.warn(format!("{key}: \"{}\": {oddity}", read.secret.label()));
+        }
+        Some(read.secret)
+    }
+
+    /// Whether the secret need not or cannot be read here.
+    fn leaves_unread(&mut self, reference: &str) -> bool {
+        match self.missing {
+            MissingSecrets::ReadNone => true,
+            MissingSecrets::LeaveCredentials if secrets::needs_service(reference) => {
+                self.unread += 1;
+                true
+            }
+            MissingSecrets::LeaveCredentials | MissingSecrets::Make | MissingSecrets::Report => false,
+        }
+    }
+
+    fn reading_of(&self, raw: &RawSecrets, data_dir: &Path) -> Reading {
+        Reading {
+            base: self.base.clone(),
+            allow_shared_files: raw.allow_shared_files.unwrap_or(false),
+            own_folder: data_dir.join(OWN_SECRETS),
+            may_repair: self.missing == MissingSecrets::Make,
+        }
+    }
+
+    fn warn_of_unread(&mut self) {
+        let what = match self.unread {
+            0 => return,
+            1 => "1 secret comes from a systemd credential and was not read".to_owned(),
+            count => format!("{count} secrets come from systemd credentials and were not read"),
+        };
+        self.warn(format!(
+            "{what}; to try them, name the folder of their files: CREDENTIALS_DIRECTORY=/etc/inboxd inboxd check"
+        ));
     }
 
     /// Names are part of keys in the database, of labels and of file names.

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::{self, Checker, DATA_DIR};
+use super::check::{self, Checker, DATA_DIR, OWN_SECRETS};
 use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
 use super::{Config, ConfigError, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
@@ -41,6 +41,7 @@ const ENDPOINTS: [Preset; 2] = [
 /// The development instance in `base`, which is empty for the current directory.
 pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, ConfigError> {
     let mut checker = Checker::new(base.to_owned());
+    checker.missing = missing;
     let mut raw = RawConfig::default();
     let mut without_secret = Vec::new();
     for preset in &ENDPOINTS {
@@ -78,7 +79,7 @@ pub fn development_secret(provider: &str) -> Option<PathBuf> {
 }
 
 fn kept_at(preset: &Preset) -> PathBuf {
-    Path::new(DATA_DIR).join("secrets").join(preset.endpoint)
+    Path::new(DATA_DIR).join(OWN_SECRETS).join(preset.endpoint)
 }
 
 fn endpoint(preset: &Preset, secret: String) -> RawEndpoint {
@@ -128,8 +129,8 @@ mod tests {
     use super::*;
     use crate::config::HandlerName;
 
-    fn fingerprints(config: &Config) -> Vec<String> {
-        config.endpoints.iter().map(|endpoint| endpoint.secrets[0].fingerprint()).collect()
+    fn secrets(config: &Config) -> Vec<&[u8]> {
+        config.endpoints.iter().map(|endpoint| endpoint.secrets[0].expose()).collect()
     }
 
     #[test]
@@ -146,6 +147,6 @@ mod tests {
         assert!(made.warnings.is_empty(), "{:?}", made.warnings);
 
         let again = config(folder.path(), MissingSecrets::Report).unwrap();
-        assert_eq!(fingerprints(&made), fingerprints(&again));
+        assert_eq!(secrets(&made), secrets(&again));
     }
 }

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Mode, OnRedelivery, OnScopeMismatch,
-    Order, Replay, Sign, duration_text,
+    Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Fingerprints, Mode, OnRedelivery,
+    OnScopeMismatch, Order, Replay, Sign, duration_text,
 };
 use crate::printable::is_unprintable;
 use crate::verify::{Recipe, Secret};
@@ -32,7 +32,7 @@ impl Config {
     }
 
     /// Every value in effect as one object, nested as the file is; unset keys are null, a secret is
-    /// `{"from", "fingerprint"}`, sizes are bytes, durations are texts such as `"5m"`.
+    /// `{"from", "fingerprint"}` (null where it was not read), sizes are bytes, durations are texts such as `"5m"`.
     pub fn to_json(&self) -> Json {
         let mut root = Map::new();
         for table in self.tables() {
@@ -55,6 +55,7 @@ impl Config {
         let mut tables = vec![
             self.top(),
             self.listen_table(),
+            Table::new("secrets").with("allow_shared_files", Value::Flag(self.allow_shared_files)),
             self.limits_table(),
             self.worker_table(),
             self.retention_table(),
@@ -64,11 +65,12 @@ impl Config {
             tables.push(Table::new("database_options").with("allow_wal", allow_wal));
         }
         tables.extend(self.alert.as_ref().map(alert_table));
+        let fingerprints = Fingerprints::of(&self.data_dir);
         for endpoint in &self.endpoints {
-            tables.push(endpoint_table(endpoint));
+            tables.push(endpoint_table(endpoint, &fingerprints));
             tables.extend(scheme_table(endpoint));
         }
-        tables.extend(self.destinations.iter().map(destination_table));
+        tables.extend(self.destinations.iter().map(|to| destination_table(to, &fingerprints)));
         tables
     }
 
@@ -131,7 +133,7 @@ fn alert_table(alert: &Alert) -> Table {
         .with("remind", text(duration_text(alert.remind)))
 }
 
-fn endpoint_table(endpoint: &Endpoint) -> Table {
+fn endpoint_table(endpoint: &Endpoint, fingerprints: &Fingerprints) -> Table {
     let mode = match endpoint.mode {
         Mode::Sync => "sync",
         Mode::Async => "async",
@@ -157,7 +159,7 @@ fn endpoint_table(endpoint: &Endpoint) -> Table {
     Table::new(format!("endpoint.{}", endpoint.name))
         .with("provider", text(&endpoint.provider))
         .with("path", text(&endpoint.path))
-        .with("secrets", secrets(&endpoint.secrets))
+        .with("secrets", secrets(&endpoint.secrets, fingerprints))
         .with("mode", text(mode))
         .with("handlers", texts(&endpoint.handlers))
         .with("notify", optional(endpoint.notify.as_ref()))
@@ -211,7 +213,7 @@ fn scheme_table(endpoint: &Endpoint) -> Option<Table> {
     Some(table)
 }
 
-fn destination_table(destination: &Destination) -> Table {
+fn destination_table(destination: &Destination, fingerprints: &Fingerprints) -> Table {
     let sign = match destination.sign {
         Sign::Provider => "provider",
         Sign::Standard => "standard",
@@ -225,11 +227,12 @@ fn destination_table(destination: &Destination) -> Table {
         BodyFormat::Json => "json",
         BodyFormat::Form => "form",
     };
-    let headers = destination.headers.iter().map(|(name, value)| (name.clone(), Shown::of(value)));
+    let shown = |(name, value): (&String, &Secret)| (name.clone(), Shown::of(value, fingerprints));
+    let headers = destination.headers.iter().map(shown);
     Table::new(format!("destination.{}", destination.name))
         .with("url", text(&destination.url))
         .with("sign", text(sign))
-        .with("secrets", secrets(&destination.secrets))
+        .with("secrets", secrets(&destination.secrets, fingerprints))
         .with("order", text(order))
         .with("timeout", text(duration_text(destination.timeout)))
         .with("threads", whole(destination.threads))
@@ -273,12 +276,17 @@ enum Value {
 /// A secret as it may be seen.
 struct Shown {
     from: String,
-    fingerprint: String,
+    /// `None` where it was not read.
+    fingerprint: Option<String>,
 }
 
 impl Shown {
-    fn of(secret: &Secret) -> Self {
-        Self { from: secret.label().to_owned(), fingerprint: secret.fingerprint() }
+    fn of(secret: &Secret, fingerprints: &Fingerprints) -> Self {
+        Self { from: secret.label().to_owned(), fingerprint: fingerprints.find(secret) }
+    }
+
+    fn comment(&self) -> &str {
+        self.fingerprint.as_deref().unwrap_or("not read")
     }
 }
 
@@ -298,8 +306,8 @@ fn whole(value: usize) -> Value {
     Value::Whole(u64::try_from(value).unwrap_or(u64::MAX))
 }
 
-fn secrets(secrets: &[Secret]) -> Value {
-    Value::Secrets(secrets.iter().map(Shown::of).collect())
+fn secrets(secrets: &[Secret], fingerprints: &Fingerprints) -> Value {
+    Value::Secrets(secrets.iter().map(|secret| Shown::of(secret, fingerprints)).collect())
 }
 
 fn push_toml(out: &mut String, key: &str, value: &Value) {
@@ -314,10 +322,10 @@ fn push_toml(out: &mut String, key: &str, value: &Value) {
         }
         Value::Secrets(secrets) => match secrets.as_slice() {
             [] => format!("{key} = []"),
-            [one] => format!("{key} = [{}]  # {}", quoted(&one.from), one.fingerprint),
+            [one] => format!("{key} = [{}]  # {}", quoted(&one.from), one.comment()),
             several => {
                 let lines =
-                    several.iter().map(|one| format!("    {},  # {}\n", quoted(&one.from), one.fingerprint));
+                    several.iter().map(|one| format!("    {},  # {}\n", quoted(&one.from), one.comment()));
                 format!("{key} = [\n{}]", lines.collect::<String>())
             }
         },
@@ -326,7 +334,7 @@ fn push_toml(out: &mut String, key: &str, value: &Value) {
                 .iter()
                 .map(|(name, one)| format!("{} = {}", quoted(name), quoted(&one.from)))
                 .collect();
-            let prints: Vec<_> = headers.iter().map(|(_, one)| one.fingerprint.as_str()).collect();
+            let prints: Vec<_> = headers.iter().map(|(_, one)| one.comment()).collect();
             let comment =
                 if prints.is_empty() { String::new() } else { format!("  # {}", prints.join(", ")) };
             format!("{key} = {{ {} }}{comment}", pairs.join(", "))

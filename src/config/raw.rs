@@ -18,6 +18,7 @@ pub(super) struct RawConfig {
     pub(super) database: Option<String>,
     pub(super) public_url: Option<String>,
     pub(super) listen: RawListen,
+    pub(super) secrets: RawSecrets,
     pub(super) limits: RawLimits,
     pub(super) endpoint: BTreeMap<String, RawEndpoint>,
     pub(super) destination: BTreeMap<String, RawDestination>,
@@ -34,6 +35,13 @@ pub(super) struct RawListen {
     pub(super) webhooks: Option<String>,
     pub(super) admin: Option<String>,
     pub(super) trusted_proxies: Vec<String>,
+}
+
+/// `[secrets]`
+#[derive(Debug, Default, DeserializeDerive)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSecrets {
+    pub(super) allow_shared_files: Option<bool>,
 }
 
 /// `[limits]`

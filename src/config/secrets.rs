@@ -1,14 +1,16 @@
-//! Secrets: references (`env:VAR`, `file:PATH`, `credential:NAME`), reading, and making new ones.
+//! Secrets: references (`env:VAR`, `file:PATH`, `credential:NAME`), reading, and making new ones. Who else may
+//! read a secret's file is judged in `sharing`, what is odd about a value in `wrapping`.
 //!
 //! No message of this module contains a secret's value, nor a reference that looks like one.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use super::sharing::{self, Sharing};
 use crate::verify::Secret;
 
 /// More than any real secret; a bound for `file:/dev/zero`.
@@ -31,41 +33,138 @@ pub fn secret_from_env(variable: &str) -> Result<Secret, String> {
 /// # Errors
 /// The file cannot be read, or is too large to be a secret.
 pub fn secret_from_file(path: &Path) -> io::Result<Secret> {
-    let (bytes, _mode) = read_bounded(path)?;
+    let (bytes, _file) = read_bounded(path)?;
     Ok(Secret::new(format!("file:{}", path.display()), bytes))
 }
 
-/// A secret of the configuration, by its reference. Relative files are relative to `base`.
-///
-/// # Errors
-/// Reference, rule and what to do.
-pub(super) fn resolve(reference: &str, base: &Path) -> Result<Secret, String> {
-    let bytes = match Reference::parse(reference)? {
-        Reference::Env(variable) => from_env(variable),
-        Reference::File(path) => from_private_file(&base.join(path)),
-        Reference::Credential(name) => from_credential(name),
+/// How secrets of the configuration are read.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    /// What relative files are relative to.
+    pub(super) base: PathBuf,
+    /// `secrets.allow_shared_files`
+    pub(super) allow_shared_files: bool,
+    /// The folder of the secrets that inboxd makes itself.
+    pub(super) own_folder: PathBuf,
+    /// Whether the modes of files in that folder may be set.
+    pub(super) may_repair: bool,
+}
+
+/// A secret that was read, and what is odd about the file's mode.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) secret: Secret,
+    /// A complete sentence, in which the file is named.
+    pub(super) warning: Option<String>,
+}
+
+impl Reading {
+    /// A secret of the configuration, by its reference.
+    ///
+    /// # Errors
+    /// Reference, rule and what to do.
+    pub(super) fn resolve(&self, reference: &str) -> Result<Found, String> {
+        let read = match Reference::parse(reference)? {
+            Reference::Env(variable) => from_env(variable).map(|bytes| (bytes, None)),
+            Reference::File(path) => self.private_file(&self.base.join(path)),
+            Reference::Credential(name) => self.credential(name),
+        };
+        let (bytes, warning) = read.map_err(|reason| format!("\"{reference}\": {reason}"))?;
+        let warning = warning.map(|warning| format!("\"{reference}\": {warning}"));
+        match bytes.len() {
+            0 => Err(format!("\"{reference}\": the secret is empty; anybody could sign with it")),
+            1..6 => Err(format!(
+                "\"{reference}\": the secret is shorter than 6 bytes and can be guessed; use the provider's, or 32 random characters"
+            )),
+            _ => Ok(Found { secret: Secret::new(reference, bytes), warning }),
+        }
     }
-    .map_err(|reason| format!("\"{reference}\": {reason}"))?;
-    match bytes.len() {
-        0 => Err(format!("\"{reference}\": the secret is empty; anybody could sign with it")),
-        1..6 => Err(format!(
-            "\"{reference}\": the secret is shorter than 6 bytes and can be guessed; use the provider's, or 32 random characters"
-        )),
-        _ => Ok(Secret::new(reference, bytes)),
+
+    fn private_file(&self, path: &Path) -> Result<(Vec<u8>, Option<String>), String> {
+        let (bytes, file) = read_file(path)?;
+        let mode = mode_of(&file, path)?;
+        if mode & 0o077 == 0 {
+            return Ok((bytes, None));
+        }
+        if plain(path).starts_with(plain(&self.own_folder)) && sharing::is_ours(&file) {
+            return Ok((bytes, Some(self.repair(&file, mode))));
+        }
+        self.judge_sharing(&file, path, mode).map(|warning| (bytes, warning))
+    }
+
+    fn credential(&self, name: &str) -> Result<(Vec<u8>, Option<String>), String> {
+        let Some(directory) = env(CREDENTIALS_DIRECTORY) else {
+            return Err(format!(
+                "{CREDENTIALS_DIRECTORY} is not set; systemd sets it for a unit with LoadCredential={name}:PATH"
+            ));
+        };
+        let path = Path::new(&directory).join(name);
+        let (bytes, file) = read_file(&path)?;
+        let mode = mode_of(&file, &path)?;
+        // systemd grants the service's user access by an ACL, whose mask shows as a group bit
+        if mode & 0o027 == 0 {
+            return Ok((bytes, None));
+        }
+        self.judge_sharing(&file, &path, mode).map(|warning| (bytes, warning))
+    }
+
+    fn judge_sharing(&self, file: &File, path: &Path, mode: u32) -> Result<Option<String>, String> {
+        let path_shown = path.display();
+        let sharing = sharing::of(file, path, mode);
+        // the switch is for files whose group something else sets again and again
+        if matches!(sharing, Sharing::Written) && (!self.allow_shared_files || mode & 0o002 != 0) {
+            return Err(format!(
+                "mode {mode:04o} lets others write the secret, and so sign with one of their own; run: chmod 600 {path_shown}"
+            ));
+        }
+        match sharing {
+            _ if self.allow_shared_files => Ok(None),
+            Sharing::Given(why) => Ok(Some(format!(
+                "mode {mode:04o} lets others read the secret; it is used, since {why} \
+                 (allow_shared_files = true under [secrets] ends this warning)"
+            ))),
+            Sharing::Written | Sharing::Chosen => Err(format!(
+                "mode {mode:04o} lets others read the secret; run: chmod 600 {path_shown}, or where something else sets \
+                 the mode again, write allow_shared_files = true under [secrets]"
+            )),
+        }
+    }
+
+    /// A secret that inboxd has made itself is made private again, as its other files are.
+    fn repair(&self, file: &File, mode: u32) -> String {
+        if !self.may_repair {
+            return format!("mode {mode:04o} lets others read the secret; `inboxd serve` makes it 0600");
+        }
+        match file.set_permissions(Permissions::from_mode(0o600)) {
+            Ok(()) => format!("mode {mode:04o} let others read the secret; it is 0600 now"),
+            Err(error) => {
+                format!("mode {mode:04o} lets others read the secret and cannot be changed: {error}")
+            }
+        }
     }
 }
 
-/// What is odd about a secret that may be used.
-pub(super) fn oddities(secret: &Secret) -> Vec<&'static str> {
-    let bytes = secret.expose();
-    let mut odd = Vec::new();
-    if bytes.len() < 16 {
-        odd.push("the secret is shorter than 16 bytes; a longer one is harder to guess");
-    }
-    if bytes.trim_ascii().len() != bytes.len() {
-        odd.push("the secret begins or ends in white space, which is part of it; was it pasted with it?");
-    }
-    odd
+/// The reference as it may be shown, of a secret that is not to be read.
+///
+/// # Errors
+/// It is none.
+pub(super) fn unread(reference: &str) -> Result<Secret, String> {
+    Reference::parse(reference)?;
+    Ok(Secret::new(reference, []))
+}
+
+/// Whether only a service manager can have this secret read, and there is none.
+pub(super) fn needs_service(reference: &str) -> bool {
+    matches!(Reference::parse(reference), Ok(Reference::Credential(_)))
+        && env(CREDENTIALS_DIRECTORY).is_none()
+}
+
+/// What systemd tells a unit with `LoadCredential=`.
+const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+
+/// The path without `.` in it, for comparing.
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
 enum Reference<'a> {
@@ -84,6 +183,9 @@ impl<'a> Reference<'a> {
             }
             Some(("env", variable)) if is_variable(variable) => Ok(Self::Env(variable)),
             Some(("file", path)) => Ok(Self::File(path)),
+            Some(("credential", name)) if name.contains('/') || name == ".." || name == "." => {
+                Err(format!("\"{text}\": a credential's name is a plain file name"))
+            }
             Some(("credential", name)) => Ok(Self::Credential(name)),
             _ => Err(literal()),
         }
@@ -158,50 +260,26 @@ fn from_env(variable: &str) -> Result<Vec<u8>, String> {
         .ok_or_else(|| format!("the variable {variable} is not set; set it: export {variable}=…"))
 }
 
-fn from_private_file(path: &Path) -> Result<Vec<u8>, String> {
-    let (bytes, mode) = read_file(path)?;
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "mode {:04o} lets others read the secret; run: chmod 600 {}",
-            mode & 0o7777,
-            path.display()
-        ));
-    }
-    Ok(bytes)
+fn mode_of(file: &File, path: &Path) -> Result<u32, String> {
+    let found =
+        file.metadata().map_err(|error| format!("{} cannot be looked at: {error}", path.display()))?;
+    Ok(found.permissions().mode() & 0o7777)
 }
 
-fn from_credential(name: &str) -> Result<Vec<u8>, String> {
-    if name.contains('/') || name == ".." || name == "." {
-        return Err("a credential's name is a plain file name".to_owned());
-    }
-    let Some(directory) = env("CREDENTIALS_DIRECTORY") else {
-        return Err(format!(
-            "CREDENTIALS_DIRECTORY is not set; systemd sets it for a unit with LoadCredential={name}:PATH"
-        ));
-    };
-    let (bytes, mode) = read_file(&Path::new(&directory).join(name))?;
-    // systemd grants the service's user access by an ACL, whose mask shows as a group bit
-    if mode & 0o007 != 0 {
-        return Err(format!("mode {:04o} lets everybody read the secret", mode & 0o7777));
-    }
-    Ok(bytes)
-}
-
-fn read_file(path: &Path) -> Result<(Vec<u8>, u32), String> {
+fn read_file(path: &Path) -> Result<(Vec<u8>, File), String> {
     read_bounded(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
-/// Content and mode of the same open file, so that neither can be exchanged in between.
-fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+/// The content, and the same open file, whose mode and owner cannot be exchanged in between.
+fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, File)> {
     let file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode();
     let mut bytes = Vec::new();
-    file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    (&file).take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > SECRET_BYTES_MAX {
         return Err(io::Error::other("it is larger than 64 KiB and cannot be a secret"));
     }
     drop_final_newline(&mut bytes);
-    Ok((bytes, mode))
+    Ok((bytes, file))
 }
 
 fn drop_final_newline(bytes: &mut Vec<u8>) {
@@ -326,7 +404,7 @@ mod tests {
             "env:canaryCANARY0123456789AZ",
             "credential:github_pat_canary",
         ] {
-            let message = resolve(typed, Path::new("")).expect_err(typed);
+            let message = Reading::default().resolve(typed).expect_err(typed);
             assert!(!message.contains("canary") && !message.contains("can-ary"), "{message}");
             assert!(message.contains("env:"), "{message}");
         }

@@ -36,9 +36,16 @@ impl Secret {
         &self.label
     }
 
-    /// The first eight hex digits of its SHA-256: enough to tell two secrets apart.
-    pub fn fingerprint(&self) -> String {
-        format!("sha256:{}", hex(&Sha256::digest(&self.bytes)[..4]))
+    /// Eight hex digits that tell two secrets apart. Without the key nobody can try guesses against them.
+    pub fn fingerprint(&self, key: &[u8]) -> String {
+        // an HMAC takes a key of any length
+        let mac = Hmac::<Sha256>::new_from_slice(key).map(|mac| mac.chain_update(&self.bytes));
+        mac.map(|mac| hex(&mac.finalize().into_bytes()[..4])).unwrap_or_default()
+    }
+
+    /// Whether only its reference is known: it was not to be read.
+    pub fn is_unread(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// The key material, verbatim. For signing and verifying only.
@@ -355,7 +362,8 @@ mod tests {
     fn a_secret_is_never_shown() {
         let secret = Secret::new("env:KEY", "whsec_hunter2");
         assert_eq!(format!("{secret:?}"), "Secret(env:KEY ***)");
-        assert_eq!(secret.fingerprint().len(), "sha256:".len() + 8);
+        assert_eq!(secret.fingerprint(b"a key").len(), 8);
+        assert_ne!(secret.fingerprint(b"a key"), secret.fingerprint(b"another"));
     }
 
     #[test]

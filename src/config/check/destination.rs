@@ -134,7 +134,7 @@ impl Checker {
             return;
         }
         let Ok(scheme) = Scheme::named("standardwebhooks") else { return };
-        for secret in secrets {
+        for secret in secrets.iter().filter(|secret| !secret.is_unread()) {
             match scheme.check_secret(secret) {
                 Ok(None) => {}
                 Ok(Some(warning)) => self.warn(format!("{key}: {warning}")),

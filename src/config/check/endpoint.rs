@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
+use crate::config::wrapping;
 use crate::config::{
     BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, Replay,
     duration_text, preset_exists, preset_name, preset_names, preset_never_retries, scheme_of,
 };
-use crate::verify::{CustomScheme, Scheme, Verifier};
+use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
 
 /// From here on a tolerance is odd.
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
@@ -75,9 +76,7 @@ impl Checker {
         self.is_in_time(&key, &raw, &scheme, mode, (limits.handler_timeout, proxy_timeout));
         let tolerance = self.tolerance(&key, &raw, &scheme);
         let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
-        let verifier = Verifier::new(scheme, secrets.clone(), tolerance)
-            .map_err(|reason| self.problem(format!("{key}.secrets"), reason))
-            .ok()?;
+        let verifier = self.verifier(&key, scheme, &secrets, tolerance)?;
         Some(Endpoint {
             body_bytes_max,
             name,
@@ -336,7 +335,7 @@ impl Checker {
     }
 
     /// `None` unless every secret could be read and there is one.
-    fn endpoint_secrets(&mut self, key: &str, references: &[String]) -> Option<Vec<crate::verify::Secret>> {
+    fn endpoint_secrets(&mut self, key: &str, references: &[String]) -> Option<Vec<Secret>> {
         let key = format!("{key}.secrets");
         if references.is_empty() {
             self.missing(key, "is missing; without a secret nothing can be verified; write e.g. secrets = [\"env:STRIPE_WEBHOOK_SECRET\"]");
@@ -344,6 +343,49 @@ impl Checker {
         }
         let secrets = self.secrets(&key, references);
         (secrets.len() == references.len()).then_some(secrets)
+    }
+
+    /// `None` where a secret cannot be a key, or is one of another kind.
+    fn verifier(
+        &mut self,
+        key: &str,
+        scheme: Scheme,
+        secrets: &[Secret],
+        tolerance: Duration,
+    ) -> Option<Verifier> {
+        let key = format!("{key}.secrets");
+        for secret in secrets {
+            self.api_key(&key, &scheme, secret)?;
+        }
+        if secrets.iter().any(Secret::is_unread) {
+            // nothing is verified with it: the verbs that read no secrets only look at the scheme
+            let read = secrets.iter().filter(|secret| !secret.is_unread()).cloned().collect();
+            return Some(Verifier::any_length(scheme, read, tolerance).0);
+        }
+        let of_wrapped = secrets.iter().find_map(|secret| wrapping::wrapping(secret.expose()));
+        let made = Verifier::new(scheme, secrets.to_vec(), tolerance);
+        made.map_err(|reason| match of_wrapped {
+            Some(wrapping) => self.problem(key, format!("{reason} ({wrapping})")),
+            None => self.problem(key, reason),
+        })
+        .ok()
+    }
+
+    /// Where an API key stands in place of the signing secret nothing ever verifies. At Stripe, where both
+    /// are always told apart, that is refused.
+    fn api_key(&mut self, key: &str, scheme: &Scheme, secret: &Secret) -> Option<()> {
+        let Some(whose) = wrapping::api_key(secret) else { return Some(()) };
+        let label = secret.label();
+        let advice = "with it no delivery verifies; write the signing secret of the webhook endpoint";
+        if scheme.name() == "stripe" && wrapping::is_stripe_api_key(secret) {
+            self.problem(
+                key,
+                format!("\"{label}\": is {whose}, not a signing secret: {advice}, which begins with whsec_"),
+            );
+            return None;
+        }
+        self.warn(format!("{key}: \"{label}\": begins like {whose}: {advice}"));
+        Some(())
     }
 }
 
