@@ -113,7 +113,7 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
             scope.spawn(|| {
                 let tick = || {
                     let lease_id = format!("lease-{}", lease.fetch_add(1, Ordering::Relaxed));
-                    Some(Tick { lease_id, now_ms: clock::now_ms(), random: 0 })
+                    Some(Tick { lease_id, now_ms: clock::now_ms(), steady_ms: clock::steady_ms(), random: 0 })
                 };
                 loop {
                     match dispatcher.steps(tick) {

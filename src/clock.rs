@@ -2,8 +2,9 @@
 //!
 //! Everything else is handed `now_ms`: one reading per request or step, so that all rows of one
 //! transaction carry one time and tests choose theirs. Durations are measured with
-//! [`std::time::Instant`], never with this.
+//! [`std::time::Instant`], or where the sleep of the machine counts, with [`steady_ms`].
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since the epoch. A clock set before 1970 reads as 0.
@@ -12,6 +13,39 @@ pub fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Milliseconds since the machine started, its sleep included: a clock that nobody sets.
+pub fn steady_ms() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000)
+}
+
+/// Notices that the wall clock was set back, from the readings that are used.
+#[derive(Debug)]
+pub struct SetBack {
+    latest_ms: AtomicI64,
+}
+
+/// Two readings may be taken in one order and used in the other; more than this is a clock set back.
+const READINGS_APART_MS: i64 = 1_000;
+
+impl Default for SetBack {
+    fn default() -> Self {
+        Self { latest_ms: AtomicI64::new(i64::MIN) }
+    }
+}
+
+impl SetBack {
+    /// Whether the clock was set back since the latest reading: true once.
+    pub fn notice(&self, now_ms: i64) -> bool {
+        let latest_ms = self.latest_ms.fetch_max(now_ms, Ordering::AcqRel);
+        let is_back = now_ms < latest_ms.saturating_sub(READINGS_APART_MS);
+        if is_back {
+            self.latest_ms.store(now_ms, Ordering::Release);
+        }
+        is_back
+    }
 }
 
 /// As HTTP writes it (RFC 9110, section 5.6.7).

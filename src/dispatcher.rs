@@ -4,13 +4,15 @@
 //! request is made, and no transaction is open during it. The result is written only where the lease still
 //! holds: a result that comes too late is discarded and counted.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rusqlite::Transaction;
 use serde_json::Value;
 
+use crate::clock::SetBack;
 use crate::config::{Destination, Order};
+use crate::held::Held;
 use crate::outbox;
 use crate::outbox::queue::{self, Claim, ClaimTerms, Claimed, Ending, Next};
 use crate::outgoing::{Answer, NoAnswer};
@@ -45,6 +47,8 @@ pub struct Tick {
     pub lease_id: String,
     /// The time, in milliseconds since the epoch.
     pub now_ms: i64,
+    /// The time of a clock that nobody sets, in milliseconds; see [`crate::clock::steady_ms`].
+    pub steady_ms: i64,
     /// Spreads the waits; see [`retry::backoff`].
     pub random: u64,
 }
@@ -66,6 +70,26 @@ pub struct Dispatcher {
     circuit: Mutex<Circuit>,
     /// Results that could not be written yet: sending again would be worse than writing late.
     unsettled: Mutex<Vec<Arc<Settlement>>>,
+    held: Arc<Held>,
+    set_back: SetBack,
+    /// The first tick: what failed before it failed in another process.
+    began: OnceLock<Began>,
+}
+
+/// One moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    now_ms: i64,
+    steady_ms: i64,
+}
+
+impl Began {
+    /// How long ago a time of the wall clock is at most, whatever was done to that clock since the start.
+    fn age_ms(self, since_ms: i64, now_ms: i64, steady_ms: i64) -> i64 {
+        let before_the_start = self.now_ms.saturating_sub(since_ms).max(0);
+        let since_the_start = steady_ms.saturating_sub(self.steady_ms).max(0);
+        now_ms.saturating_sub(since_ms).min(before_the_start.saturating_add(since_the_start))
+    }
 }
 
 /// A finished attempt and what follows from it.
@@ -97,7 +121,15 @@ impl Dispatcher {
     pub fn new(writer: WriterHandle, target: Arc<Target>) -> Self {
         let Destination { threads, backoff_cap, .. } = *target.config();
         let circuit = Mutex::new(Circuit::new(threads, backoff_cap));
-        Self { writer, target, circuit, unsettled: Mutex::default() }
+        Self {
+            writer,
+            target,
+            circuit,
+            unsettled: Mutex::default(),
+            held: Arc::default(),
+            set_back: SetBack::default(),
+            began: OnceLock::new(),
+        }
     }
 
     /// As configured.
@@ -111,15 +143,23 @@ impl Dispatcher {
     /// See [`WriteError`].
     pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
         let name = self.config().name.clone();
-        self.writer.run(move |tx| {
+        let released = self.writer.run(move |tx| {
             outbox::note_circuit(tx, &name, None)?;
             Ok(queue::release_all(tx, &name, now_ms)?)
-        })
+        })?;
+        let (name, wait_max_ms) = (self.config().name.clone(), wait_max_ms(self.config()));
+        let clamped = self.writer.run(move |tx| Ok(queue::clamp_due(tx, &name, wait_max_ms, now_ms)?));
+        // a wait that comes out too long is no reason not to start
+        if let Err(error) = clamped {
+            log::warn!("waits that another clock made too long stay as they are: {error}");
+        }
+        Ok(released)
     }
 
-    /// Claims one row that is due and sends it. `random` spreads the waits; see [`retry::backoff`].
+    /// Claims one row that is due and sends it, by a wall clock that nobody sets. `random` spreads the waits; see
+    /// [`retry::backoff`].
     pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
-        let mut once = Some(Tick { lease_id: lease_id.to_owned(), now_ms, random });
+        let mut once = Some(Tick { lease_id: lease_id.to_owned(), now_ms, steady_ms: now_ms, random });
         self.steps(|| once.take())
     }
 
@@ -131,6 +171,7 @@ impl Dispatcher {
             drop(self.write(Some(settlement), None));
         }
         let Some(first) = tick() else { return Step::Worked };
+        self.began.get_or_init(|| Began { now_ms: first.now_ms, steady_ms: first.steady_ms });
         if let Permit::Wait(time) = lock(&self.circuit).permit(first.now_ms) {
             return Step::Idle(time.min(WAIT_MAX));
         }
@@ -163,12 +204,15 @@ impl Dispatcher {
     /// Writes what became of one attempt, and claims the next row where a tick is given. Where the store takes
     /// nothing, the next step writes it.
     fn write(&self, settlement: Option<Arc<Settlement>>, tick: Option<Tick>) -> Result<Found, WriteError> {
-        let (job, look) = (settlement.clone(), tick.map(|tick| Look::new(self.config(), tick)));
+        let (job, look) = (settlement.clone(), tick.map(|tick| self.look(tick)));
         let written = self.writer.run(move |tx| {
             let is_ours = job.as_ref().map(|job| settle(tx, job)).transpose()?;
             let found = look.as_ref().map(|look| look.claim(tx)).transpose()?;
             Ok((is_ours, found.unwrap_or(Found::PassedOver)))
         });
+        if let (Ok(_), Some(settlement)) = (&written, &settlement) {
+            self.held.release(settlement.claimed.id, &settlement.claimed.lease_id);
+        }
         match (written, settlement) {
             (Ok((Some(true), found)), Some(settlement)) => {
                 settlement.log();
@@ -192,6 +236,20 @@ impl Dispatcher {
         }
     }
 
+    fn look(&self, tick: Tick) -> Look {
+        let config = self.config();
+        Look {
+            name: config.name.clone(),
+            in_order: config.order == Order::Object,
+            lease_ms: retry::as_ms(config.lease),
+            pass_over_ms: retry::as_ms(config.backoff_cap),
+            wait_max_ms: wait_max_ms(config),
+            was_set_back: self.set_back.notice(tick.now_ms),
+            held: Arc::clone(&self.held),
+            tick,
+        }
+    }
+
     /// Sends a claimed row, with no transaction open.
     fn work(&self, claimed: Claimed, tick: &Tick) -> Arc<Settlement> {
         let Tick { now_ms, random, .. } = *tick;
@@ -205,7 +263,12 @@ impl Dispatcher {
         let start = Instant::now();
         let answer = self.target.send(&parcel(&claimed), self.config().timeout, now_ms);
         let settled_at_ms = now_ms + retry::as_ms(start.elapsed());
-        let (sign, verdict) = self.judge(&claimed, &answer, settled_at_ms, random);
+        let failing_for_ms = claimed.failing_since_ms.map_or(0, |since_ms| {
+            let began = self.began.get().copied().unwrap_or(Began { now_ms, steady_ms: tick.steady_ms });
+            let steady_ms = tick.steady_ms + (settled_at_ms - now_ms);
+            began.age_ms(since_ms, settled_at_ms, steady_ms)
+        });
+        let (sign, verdict) = self.judge(&claimed, &answer, (settled_at_ms, failing_for_ms), random);
         let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
         Arc::new(Settlement { claimed, ending: ending(&answer), verdict, circuit, settled_at_ms })
     }
@@ -228,7 +291,7 @@ impl Dispatcher {
         &self,
         claimed: &Claimed,
         answer: &Result<Answer, NoAnswer>,
-        at_ms: i64,
+        (at_ms, failing_for_ms): (i64, i64),
         random: u64,
     ) -> (Sign, Verdict) {
         let config = self.config();
@@ -262,7 +325,6 @@ impl Dispatcher {
             let kind = Kind::Undelivered;
             return (sign, Verdict::Dead { kind, reason, pauses: false, may_have_had_effect });
         }
-        let failing_for_ms = at_ms.saturating_sub(claimed.failing_since_ms.unwrap_or(at_ms));
         if failing_for_ms >= retry::as_ms(config.give_up_after) {
             let reason = format!(
                 "{} attempts failed, the first of them longer ago than give_up_after; the history is in `inboxd outbox show {}`",
@@ -308,28 +370,29 @@ fn parcel(claimed: &Claimed) -> Parcel<'_> {
     }
 }
 
+/// No wait of ours is longer: a due time beyond it is the work of a clock that was set back.
+fn wait_max_ms(config: &Destination) -> i64 {
+    retry::as_ms(config.lease).max(retry::as_ms(config.backoff_cap))
+}
+
 /// What a look for work needs, apart from the dispatcher.
 struct Look {
     name: String,
     in_order: bool,
     lease_ms: i64,
     pass_over_ms: i64,
+    wait_max_ms: i64,
+    was_set_back: bool,
+    held: Arc<Held>,
     tick: Tick,
 }
 
 impl Look {
-    fn new(config: &Destination, tick: Tick) -> Self {
-        Self {
-            name: config.name.clone(),
-            in_order: config.order == Order::Object,
-            lease_ms: retry::as_ms(config.lease),
-            pass_over_ms: retry::as_ms(config.backoff_cap),
-            tick,
-        }
-    }
-
     fn claim(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
         let (name, now_ms) = (&self.name, self.tick.now_ms);
+        if self.was_set_back {
+            queue::clamp_due(tx, name, self.wait_max_ms, now_ms)?;
+        }
         if outbox::is_paused(tx, name)? {
             return Ok(Found::Nothing { next_due_ms: None });
         }
@@ -339,18 +402,22 @@ impl Look {
             lease_id: &self.tick.lease_id,
             lease_ms: self.lease_ms,
             pass_over_ms: self.pass_over_ms,
+            held_ms: &|row| self.held.left_ms(row, self.tick.steady_ms),
             now_ms,
         };
         match queue::claim_next(tx, &terms)? {
-            Claim::Work(claimed) => Ok(Found::Work(claimed)),
+            Claim::Work(claimed) => {
+                // before anybody else looks; where this transaction is lost the row is not being sent, which counts more
+                self.held.hold(claimed.id, &claimed.lease_id, self.lease_ms, self.tick.steady_ms);
+                Ok(Found::Work(claimed))
+            }
             Claim::PassedOver => Ok(Found::PassedOver),
             Claim::Nothing => {
-                // no wait of ours is longer: a due time beyond it is the work of a clock that was set back
-                let horizon_ms = now_ms + self.lease_ms.max(self.pass_over_ms);
+                let wait_max_ms = self.wait_max_ms;
                 let mut next_due_ms = queue::next_due_ms(tx, name)?;
-                if next_due_ms.is_some_and(|due| due > horizon_ms) {
-                    queue::clamp_due(tx, name, horizon_ms)?;
-                    next_due_ms = Some(horizon_ms);
+                if next_due_ms.is_some_and(|due| due > now_ms + wait_max_ms) {
+                    queue::clamp_due(tx, name, wait_max_ms, now_ms)?;
+                    next_due_ms = queue::next_due_ms(tx, name)?;
                 }
                 Ok(Found::Nothing { next_due_ms })
             }

@@ -494,10 +494,16 @@ const COUNT_BY_ENDPOINT: &str = "
      ORDER BY endpoint";
 
 const OLDEST_UNPROCESSED: &str = "
-    SELECT min(received_at_ms) FROM main.webhook_inbox WHERE processed_at_ms IS NULL";
+    SELECT min((SELECT min(received_at_ms)
+                  FROM main.webhook_inbox
+                 WHERE processed_at_ms IS NULL AND state = waits.column1))
+      FROM (VALUES ('pending'), ('processing'), ('quarantined')) AS waits";
 
 const LAST_ID: &str = "
     SELECT coalesce(max(id), 0) FROM main.webhook_inbox";
 
 const OLDEST_WAITING: &str = "
-    SELECT min(received_at_ms) FROM main.webhook_inbox WHERE state IN ('pending', 'processing')";
+    SELECT min((SELECT min(received_at_ms)
+                  FROM main.webhook_inbox
+                 WHERE processed_at_ms IS NULL AND state = waits.column1))
+      FROM (VALUES ('pending'), ('processing')) AS waits";

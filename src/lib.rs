@@ -28,6 +28,7 @@ pub mod stretch;
 pub mod logging;
 pub mod printable;
 pub mod clock;
+pub mod held;
 pub mod sync;
 pub mod retry;
 mod failpoint;

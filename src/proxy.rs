@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::{Parcel, Target};
+use crate::held::Held;
 use crate::inbox::queue::{self, Claimed, ErrorClass, OneClaim};
 use crate::inbox::{self, State};
 use crate::outbox;
@@ -49,13 +50,19 @@ pub struct Proxy {
     writer: WriterHandle,
     targets: HashMap<String, Arc<Target>>,
     calls: Arc<AtomicUsize>,
+    held: Arc<Held>,
 }
 
 impl Proxy {
     /// Asks these applications, by the destination's name.
     pub fn new(writer: WriterHandle, targets: &[Arc<Target>]) -> Self {
         let by_name = |target: &Arc<Target>| (target.config().name.clone(), Arc::clone(target));
-        Self { writer, targets: targets.iter().map(by_name).collect(), calls: Arc::default() }
+        Self {
+            writer,
+            targets: targets.iter().map(by_name).collect(),
+            calls: Arc::default(),
+            held: Arc::default(),
+        }
     }
 
     /// Claims the event, asks the application on another thread, and tells `answer` what came of it, once.
@@ -78,17 +85,18 @@ impl Proxy {
             now_ms,
             start: Instant::now(),
             content_type: event.content_type().unwrap_or("application/octet-stream").to_owned(),
+            held: Arc::clone(&self.held),
             _place: place,
         };
         let (endpoint, destination) = (Arc::clone(endpoint), target.config().name.clone());
-        let lease = endpoint.config.proxy_timeout + LEASE_MORE;
+        let (lease, held) = (endpoint.config.proxy_timeout + LEASE_MORE, Arc::clone(&self.held));
         let lease_id = format!("{now_ms:012x}{:016x}", getrandom::u64().unwrap_or(u64::MAX));
         self.writer.submit(
             move |tx| {
                 if outbox::is_paused(tx, &destination)? {
                     return Ok(None);
                 }
-                receive::claim(tx, &endpoint, &event, (&lease_id, lease), now_ms).map(Some)
+                receive::claim(tx, &endpoint, &event, (&lease_id, lease, &held), now_ms).map(Some)
             },
             move |claim| match claim {
                 Ok(None) => answer(Asked::Failed(503)),
@@ -162,7 +170,7 @@ pub fn hand_on(
         return Ok(HandedOn::Purged);
     }
     queue::requeue(tx, id, now_ms)?;
-    let claimed = match queue::claim_one(tx, id, "by hand", retry::as_ms(HAND_LEASE), now_ms)? {
+    let claimed = match queue::claim_one(tx, id, ("by hand", retry::as_ms(HAND_LEASE)), None, now_ms)? {
         OneClaim::Work(claimed) => claimed,
         OneClaim::HeldUntil(_) => return Ok(HandedOn::Held),
         OneClaim::Settled => return Ok(HandedOn::Settled),
@@ -193,6 +201,7 @@ struct Call {
     now_ms: i64,
     start: Instant,
     content_type: String,
+    held: Arc<Held>,
     _place: Place,
 }
 
@@ -245,12 +254,14 @@ impl Call {
         let now_ms = self.now_ms + took_ms;
         let (name, event_id) = (self.endpoint.config.name.clone(), claimed.event_id.clone());
         let told = failure.clone();
+        let (row, lease_id) = (claimed.id, claimed.lease_id.clone());
         let settled = self.writer.run(move |tx| match &told {
             Some((_, error)) => {
                 Ok(queue::give_back(tx, &claimed, ErrorClass::Handler, error, now_ms, now_ms)?)
             }
             None => finish(tx, &claimed, now_ms),
         });
+        self.held.release(row, &lease_id);
         match (settled, failure) {
             (Err(error), _) => {
                 log::warn!(

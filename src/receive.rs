@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use rusqlite::Transaction;
 
+use crate::clock;
 use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::failpoint;
 use crate::handlers::{self, Event, Handled, Handler, HandlerError};
+use crate::held::Held;
 use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
@@ -252,7 +254,7 @@ pub fn claim(
     tx: &Transaction<'_>,
     endpoint: &Endpoint,
     event: &VerifiedEvent,
-    (lease_id, lease): (&str, Duration),
+    (lease_id, lease, held): (&str, Duration, &Held),
     now_ms: i64,
 ) -> Result<Claim, JobError> {
     let disposition = &Disposition::Handle;
@@ -281,8 +283,10 @@ pub fn claim(
         }
     };
     let lease_ms = retry::as_ms(lease);
-    Ok(match queue::claim_one(tx, id, lease_id, lease_ms, now_ms)? {
+    let steady_ms = clock::steady_ms();
+    Ok(match queue::claim_one(tx, id, (lease_id, lease_ms), held.left_ms(id, steady_ms), now_ms)? {
         OneClaim::Work(mut claimed) => {
+            held.hold(id, lease_id, lease_ms, steady_ms);
             // where attempts differ in a signed time, the application could not take the first one any more
             if let Some(body) = newer_body {
                 claimed.payload = body.to_vec();

@@ -1,21 +1,24 @@
 //! The worker: claims stored events, runs their handlers through the writer, and settles them.
 //!
 //! A step function without threads or sleeps; `daemon` runs it in threads and waits in between.
-//! The claim is committed before the work starts. Effects and the settling mark share one transaction, in
+//! One step claims several events, in one transaction that is committed before the work starts, and hands the
+//! work on them to the writer together, one job each: they share a commit, and one that fails undoes itself alone. Effects and the settling mark share one transaction, in
 //! which the lease is checked. An event whose earlier attempt never ended runs alone, so that one which kills
 //! the process takes no other's attempts with it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rusqlite::Transaction;
 
 use crate::bookkeeping;
+use crate::clock::SetBack;
 use crate::config::{Mode, OnScopeMismatch};
 use crate::handlers::{self, Event, Handled};
 use crate::inbox::State;
-use crate::inbox::queue::{self, Claim, ClaimTerms, Claimed, ErrorClass};
+use crate::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
 use crate::receive::{self, Endpoint, Forwarded, Hindrance};
 use crate::retry;
 use crate::reviews::{self, Kind};
@@ -25,6 +28,9 @@ use crate::writer::{JobError, WriteError, WriterHandle};
 
 /// The longest wait between two looks at the queue: a due time may have been changed by another process.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Events of one step: as many share a commit, and as many are tried alone when the process dies meanwhile.
+const CLAIM_ROWS_MAX: u32 = 16;
 
 /// How long to wait when the store takes nothing.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
@@ -51,12 +57,22 @@ impl Default for Settings {
 pub struct Worker {
     writer: WriterHandle,
     endpoints: HashMap<String, Arc<Endpoint>>,
-    endpoint_names: String,
+    names: Arc<Names>,
     settings: Settings,
     /// Shared by ordinary work; taken alone by an event that may kill the process.
     suspicion: RwLock<()>,
     /// Failures that could not be written: a full disk must not be charged to the event.
     unsettled: Mutex<Vec<Failure>>,
+    set_back: SetBack,
+    is_stopping: AtomicBool,
+}
+
+/// The endpoints worked for.
+#[derive(Debug)]
+struct Names {
+    list: Vec<String>,
+    /// The same as a JSON array.
+    json: String,
 }
 
 /// A failed attempt and what follows from it.
@@ -80,8 +96,7 @@ pub enum Step {
 
 /// What a claim attempt found, with what is known about the next.
 enum Found {
-    Work(Arc<Claimed>),
-    Exhausted,
+    Work(Vec<Arc<Claimed>>),
     /// An event is due that may have killed its process: it has to be claimed and worked on alone.
     Suspect,
     Nothing {
@@ -96,15 +111,18 @@ impl Worker {
         let ours = endpoints.iter().filter(|endpoint| endpoint.config.mode != Mode::Proxy);
         let endpoints: HashMap<_, _> =
             ours.map(|endpoint| (endpoint.config.name.clone(), Arc::clone(endpoint))).collect();
-        let names: Vec<_> = endpoints.keys().collect();
-        let endpoint_names = serde_json::json!(names).to_string();
+        let mut list: Vec<_> = endpoints.keys().cloned().collect();
+        list.sort_unstable();
+        let json = serde_json::json!(list).to_string();
         Self {
             writer,
             endpoints,
-            endpoint_names,
+            names: Arc::new(Names { list, json }),
             settings,
             suspicion: RwLock::new(()),
             unsettled: Mutex::default(),
+            set_back: SetBack::default(),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
@@ -113,19 +131,37 @@ impl Worker {
     /// # Errors
     /// See [`WriteError`].
     pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
-        let endpoints = self.endpoint_names.clone();
-        self.writer.run(move |tx| {
+        let names = Arc::clone(&self.names);
+        let released = self.writer.run(move |tx| {
             bookkeeping::note(tx, bookkeeping::LAST_START, "", now_ms)?;
-            Ok(queue::release_all(tx, &endpoints, now_ms)?)
-        })
+            Ok(queue::release_all(tx, &names.json, now_ms)?)
+        })?;
+        // a wait that comes out too long is no reason not to start
+        if let Err(error) = self.clamp_due(now_ms) {
+            log::warn!("waits that another clock made too long stay as they are: {error}");
+        }
+        Ok(released)
     }
 
-    /// Claims one event that is due and works on it. `random` spreads the waits; see [`retry::backoff`].
+    /// From now on what is claimed is given back instead of being worked on.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    fn clamp_due(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let (names, wait_max_ms) = (Arc::clone(&self.names), self.wait_max_ms());
+        self.writer.run(move |tx| Ok(queue::clamp_due(tx, &names.json, wait_max_ms, now_ms)?))
+    }
+
+    /// No wait of ours is longer: a due time beyond it is the work of a clock that was set back.
+    fn wait_max_ms(&self) -> i64 {
+        retry::as_ms(self.settings.lease).max(retry::as_ms(self.settings.backoff_cap))
+    }
+
+    /// Claims events that are due and works on them. `random` spreads the waits; see [`retry::backoff`].
     pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
         let unsettled = std::mem::take(&mut *lock(&self.unsettled));
-        for failure in unsettled {
-            self.settle_failure(failure, now_ms);
-        }
+        self.settle_failures(unsettled, now_ms);
         let among_others = self.suspicion.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = self.claim_and_work(lease_id, false, now_ms, random);
         drop(among_others);
@@ -135,7 +171,7 @@ impl Worker {
             found = self.claim_and_work(lease_id, true, now_ms, random);
         }
         match found {
-            Ok(Found::Work(_) | Found::Exhausted | Found::Suspect) => Step::Worked,
+            Ok(Found::Work(_) | Found::Suspect) => Step::Worked,
             Ok(Found::Nothing { next_due_ms }) => {
                 let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now_ms)).max(0);
                 Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
@@ -156,65 +192,62 @@ impl Worker {
     ) -> Result<Found, WriteError> {
         let found = self.claim(lease_id, takeover, now_ms)?;
         if let Found::Work(claimed) = &found {
-            self.work(Arc::clone(claimed), now_ms, random);
+            if self.is_stopping.load(Ordering::Acquire) {
+                self.hand_back(claimed, now_ms);
+            } else {
+                self.work(claimed, now_ms, random);
+            }
         }
         Ok(found)
     }
 
     fn claim(&self, lease_id: &str, takeover: bool, now_ms: i64) -> Result<Found, WriteError> {
-        let lease_id = lease_id.to_owned();
-        let endpoints = self.endpoint_names.clone();
-        let attempts_max = i64::from(self.settings.attempts_max);
-        let lease_ms = retry::as_ms(self.settings.lease);
-        // no wait of ours is longer than this: a due time beyond it is the work of a clock that was set back
-        let horizon_ms = lease_ms.max(retry::as_ms(self.settings.backoff_cap));
-        self.writer.run(move |tx| {
-            if !takeover && queue::takeover_is_due(tx, &endpoints, now_ms)? {
-                return Ok(Found::Suspect);
-            }
-            let terms = ClaimTerms {
-                endpoints: &endpoints,
-                lease_id: &lease_id,
-                lease_ms,
-                attempts_max,
-                takeover,
-                now_ms,
-            };
-            match queue::claim_next(tx, &terms)? {
-                Claim::Work(claimed) => Ok(Found::Work(Arc::from(claimed))),
-                Claim::Exhausted { endpoint, event_id, reason } => {
-                    reviews::open(tx, Kind::Quarantined, &endpoint, &event_id, &reason, now_ms)?;
-                    log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
-                    Ok(Found::Exhausted)
-                }
-                Claim::Nothing => {
-                    let mut next_due_ms = queue::next_due_ms(tx, &endpoints)?;
-                    if next_due_ms.is_some_and(|due| due > now_ms + horizon_ms) {
-                        queue::clamp_due(tx, now_ms + horizon_ms)?;
-                        next_due_ms = Some(now_ms + horizon_ms);
-                    }
-                    Ok(Found::Nothing { next_due_ms })
-                }
-            }
-        })
+        let look = Look {
+            names: Arc::clone(&self.names),
+            lease_id: lease_id.to_owned(),
+            lease_ms: retry::as_ms(self.settings.lease),
+            wait_max_ms: self.wait_max_ms(),
+            attempts_max: i64::from(self.settings.attempts_max),
+            takeover,
+            was_set_back: self.set_back.notice(now_ms),
+            now_ms,
+        };
+        self.writer.run(move |tx| look.claim(tx))
     }
 
-    fn work(&self, claimed: Arc<Claimed>, now_ms: i64, random: u64) {
-        let result = self.process(&claimed, now_ms);
-        let Claimed { endpoint, event_id, attempt, .. } = &*claimed;
+    /// Works on what was claimed. Each event has its own transaction's fate, and its own wait after a failure.
+    fn work(&self, claimed: &[Arc<Claimed>], now_ms: i64, random: u64) {
+        let jobs = claimed.iter().map(|claimed| self.job(claimed, now_ms)).collect();
+        let results = self.writer.run_all(jobs);
+        let failures = claimed.iter().zip(results).enumerate().filter_map(|(number, (claimed, result))| {
+            let random = random.rotate_left(u32::try_from(number).unwrap_or(0) * 4);
+            self.failure(claimed, result, now_ms, random)
+        });
+        self.settle_failures(failures.collect(), now_ms);
+    }
+
+    /// What follows from a failed attempt; `None` where there is nothing more to write.
+    fn failure(
+        &self,
+        claimed: &Arc<Claimed>,
+        result: Result<Option<State>, WriteError>,
+        now_ms: i64,
+        random: u64,
+    ) -> Option<Failure> {
+        let Claimed { endpoint, event_id, attempt, .. } = &**claimed;
         let (class, error) = match result {
             Ok(Some(state)) => {
                 let state = state.as_str();
                 log::debug!(
                     "worked endpoint={endpoint} event_id={event_id} attempt={attempt} outcome={state}"
                 );
-                return;
+                return None;
             }
             Ok(None) => {
                 log::warn!(
                     "the lease on endpoint={endpoint} event_id={event_id} was lost; nothing was changed"
                 );
-                return;
+                return None;
             }
             Err(error) => classify(&error),
         };
@@ -226,21 +259,41 @@ impl Worker {
         let wait = retry::backoff(failures, self.settings.backoff_cap, random);
         let is_last = class != ErrorClass::Storage && failures >= self.settings.attempts_max;
         let next_at_ms = now_ms.saturating_add(retry::as_ms(wait));
-        self.settle_failure(Failure { claimed, class, error, next_at_ms, is_last }, now_ms);
+        Some(Failure { claimed: Arc::clone(claimed), class, error, next_at_ms, is_last })
     }
 
-    /// Runs the handlers and marks the row, in one transaction. `None`: the lease was lost.
-    fn process(&self, claimed: &Arc<Claimed>, now_ms: i64) -> Result<Option<State>, WriteError> {
-        let Some(endpoint) = self.endpoints.get(&claimed.endpoint).map(Arc::clone) else {
-            return Ok(None);
+    /// What a stop kept from being worked on is there for the next start.
+    fn hand_back(&self, claimed: &[Arc<Claimed>], now_ms: i64) {
+        let job = |claimed: &Arc<Claimed>| {
+            let claimed = Arc::clone(claimed);
+            move |tx: &Transaction<'_>| Ok(queue::hand_back(tx, &claimed, now_ms)?)
         };
-        let Reread { json: body, defect, content_type } =
-            endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
-        let account = claimed.account.as_deref();
-        let hindrance = receive::hindrance(&endpoint.config, defect.as_deref(), account, claimed.livemode);
-        let hindered = hindrance.map(without_work);
+        let results = self.writer.run_all(claimed.iter().map(job).collect());
+        for (claimed, error) in claimed.iter().zip(results).filter_map(|(c, result)| Some((c, result.err()?)))
+        {
+            log::warn!("event_id={} stays claimed until the next start: {error}", claimed.event_id);
+        }
+    }
+
+    /// The job that runs the handlers and marks the row, in one transaction. It gives `None` where the lease was
+    /// lost.
+    fn job(
+        &self,
+        claimed: &Arc<Claimed>,
+        now_ms: i64,
+    ) -> impl FnMut(&Transaction<'_>) -> Result<Option<State>, JobError> + Send + use<> {
         let claimed = Arc::clone(claimed);
-        self.writer.run(move |tx| {
+        let known = self.endpoints.get(&claimed.endpoint).map(|endpoint| {
+            let reread = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
+            let account = claimed.account.as_deref();
+            let hindrance =
+                receive::hindrance(&endpoint.config, reread.defect.as_deref(), account, claimed.livemode);
+            (Arc::clone(endpoint), reread, hindrance.map(without_work))
+        });
+        move |tx| {
+            let Some((endpoint, Reread { json: body, content_type, .. }, hindered)) = &known else {
+                return Ok(None);
+            };
             if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
                 return Ok(None);
             }
@@ -255,7 +308,7 @@ impl Worker {
                 object_id: claimed.object_id.as_deref(),
                 account: claimed.account.as_deref(),
                 livemode: claimed.livemode,
-                body: &body,
+                body,
                 text: std::str::from_utf8(&claimed.payload).ok(),
                 is_test_send: verify::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
                 notify: endpoint.config.notify.as_deref(),
@@ -268,30 +321,92 @@ impl Worker {
                 handled = Handled::Applied;
             }
             settle(tx, &claimed, handled, now_ms).map(Some)
-        })
+        }
     }
 
-    fn settle_failure(&self, failure: Failure, now_ms: i64) {
-        let job = failure.clone();
-        let settled = self.writer.run(move |tx| {
-            let Failure { claimed, class, error, next_at_ms, is_last } = &job;
-            if !is_last {
-                return Ok(queue::give_back(tx, claimed, *class, error, *next_at_ms, now_ms)?);
+    /// Failures that cannot be written now are written by a later step.
+    fn settle_failures(&self, failures: Vec<Failure>, now_ms: i64) {
+        let job = |failure: &Failure| {
+            let failure = failure.clone();
+            move |tx: &Transaction<'_>| failure.settle(tx, now_ms)
+        };
+        let results = self.writer.run_all(failures.iter().map(job).collect());
+        for (failure, result) in failures.into_iter().zip(results) {
+            if let Err(error) = result {
+                log::debug!("event_id={} could not be given back yet: {error}", failure.claimed.event_id);
+                lock(&self.unsettled).push(failure);
             }
-            let reason = format!(
-                "{} attempts failed; the latest error is kept with the event",
-                claimed.attempts_charged
-            );
-            let is_ours = queue::settle(tx, claimed, State::Quarantined, Some((*class, error)), now_ms)?;
-            if is_ours {
-                reviews::open(tx, Kind::Quarantined, &claimed.endpoint, &claimed.event_id, &reason, now_ms)?;
-            }
-            Ok(is_ours)
-        });
-        if let Err(error) = settled {
-            log::debug!("event_id={} could not be given back yet: {error}", failure.claimed.event_id);
-            lock(&self.unsettled).push(failure);
         }
+    }
+}
+
+impl Failure {
+    fn settle(&self, tx: &Transaction<'_>, now_ms: i64) -> Result<bool, JobError> {
+        let Self { claimed, class, error, next_at_ms, is_last } = self;
+        if !is_last {
+            return Ok(queue::give_back(tx, claimed, *class, error, *next_at_ms, now_ms)?);
+        }
+        let reason =
+            format!("{} attempts failed; the latest error is kept with the event", claimed.attempts_charged);
+        let is_ours = queue::settle(tx, claimed, State::Quarantined, Some((*class, error)), now_ms)?;
+        if is_ours {
+            reviews::open(tx, Kind::Quarantined, &claimed.endpoint, &claimed.event_id, &reason, now_ms)?;
+        }
+        Ok(is_ours)
+    }
+}
+
+/// What a look for work needs, apart from the worker.
+struct Look {
+    names: Arc<Names>,
+    lease_id: String,
+    lease_ms: i64,
+    wait_max_ms: i64,
+    attempts_max: i64,
+    takeover: bool,
+    was_set_back: bool,
+    now_ms: i64,
+}
+
+impl Look {
+    fn claim(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
+        let (Names { list, json }, now_ms) = (&*self.names, self.now_ms);
+        if self.was_set_back {
+            queue::clamp_due(tx, json, self.wait_max_ms, now_ms)?;
+        }
+        if !self.takeover && queue::takeover_is_due(tx, json, now_ms)? {
+            return Ok(Found::Suspect);
+        }
+        let terms = ClaimTerms {
+            endpoints: list,
+            lease_id: &self.lease_id,
+            lease_ms: self.lease_ms,
+            attempts_max: self.attempts_max,
+            // what may have killed its process runs alone
+            rows_max: if self.takeover { 1 } else { CLAIM_ROWS_MAX },
+            takeover: self.takeover,
+            now_ms,
+        };
+        let claims = queue::claim_due(tx, &terms)?;
+        if claims.is_empty() {
+            return self.next_due(tx);
+        }
+        let Claims { work, exhausted } = claims;
+        for Exhausted { endpoint, event_id, reason } in exhausted {
+            reviews::open(tx, Kind::Quarantined, &endpoint, &event_id, &reason, now_ms)?;
+            log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
+        }
+        Ok(Found::Work(work.into_iter().map(Arc::new).collect()))
+    }
+
+    fn next_due(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
+        let json = &self.names.json;
+        let mut next_due_ms = queue::next_due_ms(tx, json)?;
+        if next_due_ms.is_some_and(|due| due > self.now_ms + self.wait_max_ms) {
+            queue::clamp_due(tx, json, self.wait_max_ms, self.now_ms)?;
+            next_due_ms = queue::next_due_ms(tx, json)?;
+        }
+        Ok(Found::Nothing { next_due_ms })
     }
 }
 

@@ -249,6 +249,24 @@ impl WriterHandle {
         wait.recv().unwrap_or_else(|_| Err(WriteError::Unavailable("the writer ended".to_owned())))
     }
 
+    /// Queues jobs one behind the other and waits for all their results, in the order of the jobs. They may share
+    /// a commit; each stands or falls by itself.
+    pub fn run_all<T, W>(&self, jobs: Vec<W>) -> Vec<Result<T, WriteError>>
+    where
+        T: Send + 'static,
+        W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
+    {
+        let wait_for = |job| {
+            let (answer, wait) = mpsc::sync_channel(1);
+            // the receiver waits below; it cannot be gone
+            self.submit(job, move |result| drop(answer.send(result)));
+            wait
+        };
+        let waits: Vec<_> = jobs.into_iter().map(wait_for).collect();
+        let ended = |_| Err(WriteError::Unavailable("the writer ended".to_owned()));
+        waits.into_iter().map(|wait| wait.recv().unwrap_or_else(ended)).collect()
+    }
+
     /// The writer's state of health.
     pub fn health(&self) -> &Arc<Health> {
         &self.health

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, message_id};
+use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, Tick, message_id};
 use inboxd::front::{self, Front, Listener, Relay};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
 use inboxd::http;
@@ -389,6 +389,7 @@ fn killed_between_the_answer_and_the_mark_it_is_sent_a_second_time_and_marked_on
             lease_id: "dead",
             lease_ms: 120_000,
             pass_over_ms: 1,
+            held_ms: &|_| None,
             now_ms: NOW_MS,
         };
         Ok(queue::claim_next(tx, &terms)?)
@@ -691,6 +692,78 @@ fn a_clock_that_was_set_back_delays_nothing_for_long() {
     process.pass(-400 * 24 * HOUR_MS);
     process.run_for(16 * 60_000);
     assert_eq!(text(&dir, ROW), "delivered 1");
+}
+
+#[test]
+fn a_clock_that_was_set_back_leaves_a_row_its_own_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::start(|seen, back| match seen.number {
+        0 => respond(back, 500, "", ""),
+        1 => respond(back, 503, "Retry-After: 100\r\n", ""),
+        _ => respond(back, 200, "", ""),
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    process.step();
+    process.pass(-HOUR_MS);
+    process.run_for(1_000);
+    assert_eq!(text(&dir, ROW), "pending 1");
+    process.run_for(1_000);
+    assert_eq!(text(&dir, ROW), "pending 2", "the first wait is up to 1 s");
+    process.pass(-60_000);
+    process.run_for(95_000);
+    assert_eq!(text(&dir, ROW), "pending 2", "it asked for 100 s");
+    process.run_for(10_000);
+    assert_eq!(text(&dir, ROW), "delivered 3");
+}
+
+/// A tick whose wall clock was set, while the other clock went on.
+fn tick(process: &Process, wall_ms: i64, steady_ms: i64) -> Step {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let lease_id = format!("tick-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut once = Some(Tick { lease_id, now_ms: NOW_MS + wall_ms, steady_ms, random: u64::MAX });
+    process.dispatcher().steps(|| once.take())
+}
+
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+#[test]
+fn a_clock_set_ahead_makes_no_second_request_while_the_first_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Gate::default();
+    let held = gate.clone();
+    let app = App::start(move |_, back| {
+        held.pass();
+        respond(back, 200, "", "");
+    });
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| tick(&process, 0, 0));
+        app.wait_for(1);
+        for wall_ms in [30 * DAY_MS, 0, -DAY_MS] {
+            let step = tick(&process, wall_ms, 1_000);
+            assert!(matches!(step, Step::Idle(_)), "{wall_ms}: {step:?}");
+        }
+        gate.open();
+        slow.join().unwrap();
+    });
+    assert_eq!(app.seen().len(), 1);
+    assert_eq!(text(&dir, ROW), "delivered 1");
+}
+
+#[test]
+fn a_clock_set_ahead_gives_nothing_up_that_has_failed_for_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = App::answering(500);
+    let process = Process::on(&dir, &app.url, "sign = \"none\"");
+    process.deliver("evt_1", "x");
+    tick(&process, 0, 0);
+    tick(&process, 30 * DAY_MS, 2_000);
+    assert_eq!(text(&dir, ROW), "pending 2");
+    // and what has really failed for three days is given up
+    tick(&process, 30 * DAY_MS + 3 * DAY_MS, 2_000 + 3 * DAY_MS);
+    assert_eq!(text(&dir, ROW), "dead 3");
 }
 
 // ---- outages

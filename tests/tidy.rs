@@ -37,12 +37,25 @@ const EDGES: &[(&str, &[&str])] = &[
     ("verify", &["encode"]),
     (
         "receive",
-        &["config", "verify", "writer", "handlers", "inbox", "outbox", "retry", "reviews", "failpoint"],
+        &[
+            "clock",
+            "config",
+            "held",
+            "verify",
+            "writer",
+            "handlers",
+            "inbox",
+            "outbox",
+            "retry",
+            "reviews",
+            "failpoint",
+        ],
     ),
     (
         "proxy",
         &[
             "dispatcher",
+            "held",
             "inbox",
             "outbox",
             "outgoing",
@@ -60,6 +73,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "worker",
         &[
             "bookkeeping",
+            "clock",
             "config",
             "handlers",
             "inbox",
@@ -74,8 +88,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "dispatcher",
         &[
-            "config", "encode", "outbox", "outgoing", "receive", "retry", "reviews", "sync", "verify",
-            "writer",
+            "clock", "config", "encode", "held", "outbox", "outgoing", "receive", "retry", "reviews", "sync",
+            "verify", "writer",
         ],
     ),
     ("retention", &["bookkeeping", "db", "inbox", "outbox", "retry", "stretch", "writer"]),
@@ -94,6 +108,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("logging", &["clock", "printable", "sync"]),
     ("printable", &[]),
     ("clock", &[]),
+    ("held", &["sync"]),
     ("sync", &[]),
     ("retry", &[]),
     ("failpoint", &[]),

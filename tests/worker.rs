@@ -14,6 +14,7 @@ use std::time::Duration;
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::held::Held;
 use inboxd::receive::{self, Endpoint, Outcome};
 use inboxd::worker::{Settings, Step, Worker};
 use inboxd::writer::{self, Writer, WriterHandle};
@@ -195,6 +196,106 @@ fn fifty_events_and_four_workers_on_two_processes_make_fifty_effects() {
     });
     assert_eq!(count(&dir, EFFECTS), 50);
     assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox WHERE state = 'done' AND attempts = 1"), 50);
+}
+
+#[test]
+fn one_step_claims_sixteen_events_each_with_a_lease_and_an_attempt_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let leases = Arc::new(Leases::default());
+    let process = Process::on(dir.path(), Arc::clone(&leases) as Arc<dyn Handler>, settings(3));
+    for n in 0..20 {
+        process.deliver(&format!("evt_{n}"), "thing.happened", NOW_MS + n);
+    }
+    assert_eq!(process.step(NOW_MS + 100), Step::Worked);
+    let seen = leases.0.lock().unwrap();
+    assert_eq!(seen.len(), 16);
+    assert!(seen.iter().all(|(_, held)| *held == 16), "all were claimed before the first was worked on");
+    let distinct: std::collections::HashSet<_> = seen.iter().map(|(lease, _)| lease).collect();
+    assert_eq!(distinct.len(), 16);
+    assert_eq!(
+        text(&dir, "SELECT group_concat(DISTINCT state || attempts) FROM webhook_inbox WHERE id <= 16"),
+        "done1"
+    );
+    assert_eq!(
+        text(&dir, "SELECT group_concat(DISTINCT state || attempts) FROM webhook_inbox WHERE id > 16"),
+        "pending0"
+    );
+    assert_eq!(count(&dir, "SELECT count(*) FROM webhook_attempts WHERE result = 'done'"), 16);
+}
+
+/// Notes the lease of each event, and how many were claimed by then and not worked on when the first began.
+#[derive(Default)]
+struct Leases(Mutex<Vec<(String, i64)>>);
+
+impl Handler for Leases {
+    fn name(&self) -> &str {
+        "leases"
+    }
+
+    fn takes(&self, _: &str) -> bool {
+        true
+    }
+
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
+        let lease = "SELECT lease_id FROM webhook_inbox WHERE event_id = ?1";
+        let lease = tx.query_row(lease, [event.id], |row| row.get(0))?;
+        let claimed = "SELECT count(*) FROM webhook_attempts WHERE number = 1";
+        self.0.lock().unwrap().push((lease, tx.query_row(claimed, [], |row| row.get(0))?));
+        Ok(Handled::Applied)
+    }
+}
+
+#[test]
+fn of_events_claimed_together_each_stands_or_falls_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Books::failing("evt_2", 1), settings(3));
+    for n in 0..5 {
+        let event_type = if n == 3 { "thing.contradictory" } else { "thing.happened" };
+        process.deliver(&format!("evt_{n}"), event_type, NOW_MS);
+    }
+    process.step(NOW_MS);
+    let states = "SELECT group_concat(state, ' ') FROM (SELECT state FROM webhook_inbox ORDER BY id)";
+    assert_eq!(text(&dir, states), "done done pending quarantined done");
+    assert_eq!(count(&dir, EFFECTS), 3);
+    process.step(NOW_MS + 1_000);
+    assert_eq!(text(&dir, states), "done done done quarantined done");
+    assert_eq!(count(&dir, EFFECTS), 4);
+}
+
+#[test]
+fn large_bodies_are_not_claimed_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Arc::new(Books::default()), settings(3));
+    for n in 0..3 {
+        process.deliver(&format!("evt_{n}"), "thing.happened", NOW_MS);
+    }
+    let enlarge = "UPDATE webhook_inbox SET payload = payload || printf('%*s', 3000000, ' ')";
+    support::open(&dir.path().join("inboxd.db")).execute(enlarge, []).unwrap();
+    for done in 1..=3 {
+        process.step(NOW_MS);
+        assert_eq!(count(&dir, "SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), done);
+    }
+}
+
+#[test]
+fn a_stop_gives_back_what_was_claimed_and_charges_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let books = Arc::new(Books::default());
+    let process = Process::on(dir.path(), Arc::clone(&books) as Arc<dyn Handler>, settings(1));
+    process.deliver("evt_1", "thing.happened", NOW_MS);
+    process.deliver("evt_2", "thing.happened", NOW_MS);
+    process.worker().stop();
+    process.step(NOW_MS);
+    assert_eq!(books.calls.load(Ordering::Relaxed), 0);
+    assert_eq!(
+        text(&dir, "SELECT group_concat(DISTINCT state || (attempts - attempts_excused)) FROM webhook_inbox"),
+        "pending0"
+    );
+    assert_eq!(text(&dir, "SELECT group_concat(result, ' ') FROM webhook_attempts"), "excused excused");
+    drop(process);
+    let process = Process::on(dir.path(), Arc::new(Books::default()), settings(1));
+    process.work_until_idle(NOW_MS);
+    assert_eq!(count(&dir, EFFECTS), 2);
 }
 
 #[test]
@@ -402,6 +503,66 @@ fn a_clock_that_is_set_back_two_hours_does_not_stall_a_retry() {
     assert!(due <= back + 300_000, "due {} ms after now", due - back);
     assert_eq!(process.step(back + 300_000), Step::Worked);
     assert_eq!(text(&dir, ROW), "done 2 0");
+}
+
+#[test]
+fn a_clock_that_is_set_back_leaves_a_retry_its_own_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Books::failing("evt_1", 3), settings(9));
+    process.deliver("evt_1", "thing.happened", NOW_MS);
+    // waits of 1, 2 and 4 s
+    for at in [0, 1_000, 3_000] {
+        process.step(NOW_MS + at);
+    }
+    assert_eq!(count(&dir, "SELECT available_at_ms FROM webhook_inbox"), NOW_MS + 7_000);
+    process.deliver("evt_2", "thing.happened", NOW_MS + 3_000);
+    let back = NOW_MS - 60_000;
+    assert_eq!(process.step(back), Step::Worked, "what came by the other clock is due at once");
+    assert_eq!(process.step(back), Step::Idle(Duration::from_secs(1)));
+    assert_eq!(
+        count(&dir, "SELECT available_at_ms FROM webhook_inbox WHERE event_id = 'evt_1'"),
+        back + 4_000
+    );
+    process.step(back + 3_999);
+    assert_eq!(process.step(back + 4_000), Step::Worked);
+    assert_eq!(count(&dir, EFFECTS), 2);
+}
+
+#[test]
+fn a_start_after_the_clock_was_set_back_leaves_a_retry_its_own_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Books::failing("evt_1", 1), settings(9));
+    process.deliver("evt_1", "thing.happened", NOW_MS);
+    process.step(NOW_MS);
+    drop(process);
+    let process = Process::on(dir.path(), Arc::new(Books::default()), settings(9));
+    let back = NOW_MS - 100_000;
+    process.worker().take_over(back).unwrap();
+    assert_eq!(count(&dir, "SELECT available_at_ms FROM webhook_inbox"), back + 1_000);
+}
+
+#[test]
+fn an_event_that_the_application_has_is_in_progress_whatever_is_done_to_the_clock() {
+    const DAY_MS: i64 = 86_400_000;
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::on(dir.path(), Arc::new(Books::default()), settings(3));
+    let (held, lease) = (Arc::new(Held::default()), Duration::from_secs(600));
+    let claim = |now_ms: i64| {
+        let body = r#"{"id":"evt_1","type":"thing.happened","data":{"object":{"id":"x"}}}"#;
+        let event = support::stripe_event(&process.endpoint.config.verifier, body, now_ms);
+        let (endpoint, held, lease_id) = (Arc::clone(&process.endpoint), Arc::clone(&held), self::lease());
+        let writer = process.writer.as_ref().unwrap();
+        writer
+            .run(move |tx| receive::claim(tx, &endpoint, &event, (&lease_id, lease, &held), now_ms))
+            .unwrap()
+    };
+    let receive::Claim::Ask(claimed) = claim(NOW_MS) else { panic!("it is not ours") };
+    for now_ms in [NOW_MS, NOW_MS - 3_600_000, NOW_MS + 3_600_000, NOW_MS + 400 * DAY_MS, NOW_MS - DAY_MS] {
+        let again = claim(now_ms);
+        assert!(matches!(again, receive::Claim::InProgress(left) if left <= lease), "{now_ms}: {again:?}");
+    }
+    held.release(claimed.id, &claimed.lease_id);
+    assert!(matches!(claim(NOW_MS - DAY_MS), receive::Claim::Ask(_)), "nobody holds it any more");
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl Stop {
 #[derive(Debug)]
 pub(super) struct Background {
     stop: Arc<Stop>,
+    worker: Arc<Worker>,
     wakes: [Arc<Wake>; 2],
     threads: Vec<JoinHandle<()>>,
 }
@@ -96,10 +97,11 @@ impl Background {
         settings: Settings,
     ) -> Result<Self, StartError> {
         let wakes = [Arc::clone(wake), Arc::clone(outbox_wake)];
-        let mut background = Self { stop: Arc::default(), wakes, threads: Vec::new() };
+        let (worker, taken_over) = (Arc::new(worker), Arc::new(Once::new()));
+        let mut background =
+            Self { stop: Arc::default(), worker: Arc::clone(&worker), wakes, threads: Vec::new() };
         // nothing has been accepted yet: what is received later was received after the start
         let now_ms = clock::now_ms();
-        let (worker, taken_over) = (Arc::new(worker), Arc::new(Once::new()));
         for number in 0..settings.worker_threads {
             let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
             let (outbox_wake, taken_over) = (Arc::clone(outbox_wake), Arc::clone(&taken_over));
@@ -156,6 +158,7 @@ impl Background {
     /// Ends every thread when its step is done.
     pub(super) fn stop(self) {
         self.stop.is_set.store(true, Ordering::Release);
+        self.worker.stop();
         self.stop.bell.ring();
         self.wakes.iter().for_each(|wake| wake.ring());
         for thread in self.threads {
@@ -198,7 +201,7 @@ fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
     step_on(wake, stop, || {
         let step = dispatcher.steps(|| {
             let (lease_id, now_ms, random) = terms();
-            (!stop.is_set()).then_some(Tick { lease_id, now_ms, random })
+            (!stop.is_set()).then_some(Tick { lease_id, now_ms, steady_ms: clock::steady_ms(), random })
         });
         match step {
             dispatcher::Step::Worked => None,

@@ -5,7 +5,7 @@
 //! The rules hold for several processes on one file.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+use rusqlite::{Connection, Row, Transaction};
 
 use super::State;
 use crate::verify::Envelope;
@@ -76,66 +76,125 @@ pub struct Claimed {
     pub envelope: Option<Envelope>,
 }
 
+/// A row that had used up its attempts and waits for a person now.
+#[derive(Debug, Clone)]
+pub struct Exhausted {
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The key.
+    pub event_id: String,
+    /// What people are told about it.
+    pub reason: String,
+}
+
 /// What came of looking for work.
-#[derive(Debug)]
-pub enum Claim {
-    /// Work, and it is ours.
-    Work(Box<Claimed>),
-    /// A row had used up its attempts and waits for a person now.
-    Exhausted {
-        /// The endpoint's name.
-        endpoint: String,
-        /// The key.
-        event_id: String,
-        /// What is said of it.
-        reason: String,
-    },
-    /// Nothing is due.
-    Nothing,
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// The rows that are ours, the one that has been due for longest first.
+    pub work: Vec<Claimed>,
+    /// The rows that were taken out of work instead.
+    pub exhausted: Vec<Exhausted>,
+}
+
+impl Claims {
+    /// Whether nothing was due.
+    pub fn is_empty(&self) -> bool {
+        self.work.is_empty() && self.exhausted.is_empty()
+    }
 }
 
 /// What a claim is made with.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimTerms<'a> {
-    /// A JSON array of the endpoints whose handlers are here.
-    pub endpoints: &'a str,
-    /// Unique for this claim.
+    /// The endpoints whose handlers are here.
+    pub endpoints: &'a [String],
+    /// Unique for this call; each row's lease adds its place in it.
     pub lease_id: &'a str,
-    /// How long the row is held, in milliseconds.
+    /// How long the rows are held, in milliseconds.
     pub lease_ms: i64,
     /// Attempts an event has.
     pub attempts_max: i64,
-    /// Only a row whose attempt never ended (`true`), or only one that is not being worked on.
+    /// Rows claimed at most.
+    pub rows_max: u32,
+    /// Only rows whose attempt never ended (`true`), or only those that nobody works on.
     pub takeover: bool,
     /// The time of this step.
     pub now_ms: i64,
 }
 
-/// Claims the row that has been due for longest. One call, one row: what could not start now is left to others.
+/// Bodies of one claim together, in bytes: more are left to the next. A single larger one is claimed alone.
+const CLAIM_BYTES_MAX: i64 = 4 << 20;
+
+/// A row that may be claimed.
+#[derive(Debug)]
+struct Due {
+    available_at_ms: i64,
+    id: i64,
+    attempts_charged: i64,
+    payload_bytes: i64,
+}
+
+/// Claims the rows that have been due for longest, each with a lease and a counted attempt of its own.
 ///
 /// # Errors
 /// Any SQLite error; nothing was claimed then.
-pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Claim> {
-    let was_processing = terms.takeover;
-    let state = if was_processing { State::Processing } else { State::Pending };
-    let due = tx
-        .prepare_cached(NEXT_DUE_ROW)?
-        .query_row((terms.now_ms, terms.endpoints, state.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((id, charged)): Option<(i64, i64)> = due else {
-        return Ok(Claim::Nothing);
+pub fn claim_due(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Claims> {
+    let mut claims = Claims::default();
+    for due in due(tx, terms)? {
+        if terms.takeover {
+            tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((due.id, terms.now_ms))?;
+        }
+        if due.attempts_charged >= terms.attempts_max {
+            claims.exhausted.push(exhaust(tx, &due, terms.takeover)?);
+            continue;
+        }
+        let lease_id = format!("{}.{}", terms.lease_id, claims.work.len());
+        let claimed = take(tx, due.id, &lease_id, terms.takeover, (terms.now_ms, terms.lease_ms))?;
+        claims.work.push(claimed);
+    }
+    Ok(claims)
+}
+
+/// The rows to claim: each endpoint's own are found by the index, so what waits elsewhere is not read.
+fn due(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Vec<Due>> {
+    let state = if terms.takeover { State::Processing } else { State::Pending };
+    let mut found = Vec::new();
+    let mut statement = tx.prepare_cached(DUE)?;
+    for endpoint in terms.endpoints {
+        let rows = statement.query_map((endpoint, state.as_str(), terms.now_ms, terms.rows_max), |row| {
+            Ok(Due {
+                available_at_ms: row.get(0)?,
+                id: row.get(1)?,
+                attempts_charged: row.get(2)?,
+                payload_bytes: row.get::<_, Option<i64>>(3)?.unwrap_or_default(),
+            })
+        })?;
+        for row in rows {
+            found.push(row?);
+        }
+    }
+    found.sort_unstable_by_key(|due| (due.available_at_ms, due.id));
+    let mut bytes = 0;
+    let fits = |due: &Due| {
+        let is_first = bytes == 0;
+        bytes += due.payload_bytes.max(1);
+        is_first || bytes <= CLAIM_BYTES_MAX
     };
-    if was_processing {
-        tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, terms.now_ms))?;
-    }
-    if charged >= terms.attempts_max {
-        return exhaust(tx, id, charged, was_processing);
-    }
-    let claimed = tx
-        .prepare_cached(CLAIM)?
-        .query_row((id, terms.lease_id, terms.now_ms + terms.lease_ms), |row| claimed(row, was_processing))?;
-    tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, terms.now_ms))?;
-    Ok(Claim::Work(Box::new(claimed)))
+    Ok(found.into_iter().take(terms.rows_max as usize).take_while(fits).collect())
+}
+
+fn take(
+    tx: &Transaction<'_>,
+    id: i64,
+    lease_id: &str,
+    is_takeover: bool,
+    (now_ms, lease_ms): (i64, i64),
+) -> rusqlite::Result<Claimed> {
+    let until_ms = now_ms.saturating_add(lease_ms);
+    let claimed =
+        tx.prepare_cached(CLAIM)?.query_row((id, lease_id, until_ms), |row| claimed(row, is_takeover))?;
+    tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, now_ms))?;
+    Ok(claimed)
 }
 
 /// What came of asking for one row.
@@ -149,21 +208,25 @@ pub enum OneClaim {
     Settled,
 }
 
-/// Claims this row, whenever it is due, unless somebody holds it: for work that a sender waits for.
+/// Claims this row, whenever it is due, unless somebody holds it: for work that a sender waits for. `held_ms` is
+/// how much longer this very process holds it, if it does.
 ///
 /// # Errors
 /// Any SQLite error; nothing was claimed then.
 pub fn claim_one(
     tx: &Transaction<'_>,
     id: i64,
-    lease_id: &str,
-    lease_ms: i64,
+    (lease_id, lease_ms): (&str, i64),
+    held_ms: Option<i64>,
     now_ms: i64,
 ) -> rusqlite::Result<OneClaim> {
     let (state, available_at_ms): (String, i64) =
         tx.prepare_cached(STATE_OF)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let was_processing = match state.as_str() {
         "pending" => false,
+        "processing" if let Some(left_ms) = held_ms => {
+            return Ok(OneClaim::HeldUntil(now_ms.saturating_add(left_ms)));
+        }
         // a lease that ends later than any lease of ours is the work of a clock that was set back
         "processing" if (now_ms..=now_ms + lease_ms).contains(&(available_at_ms - 1)) => {
             return Ok(OneClaim::HeldUntil(available_at_ms));
@@ -174,22 +237,20 @@ pub fn claim_one(
     if was_processing {
         tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, now_ms))?;
     }
-    let claimed = tx
-        .prepare_cached(CLAIM)?
-        .query_row((id, lease_id, now_ms + lease_ms), |row| claimed(row, was_processing))?;
-    tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, now_ms))?;
+    let claimed = take(tx, id, lease_id, was_processing, (now_ms, lease_ms))?;
     Ok(OneClaim::Work(Box::new(claimed)))
 }
 
-fn exhaust(tx: &Transaction<'_>, id: i64, charged: i64, was_processing: bool) -> rusqlite::Result<Claim> {
+fn exhaust(tx: &Transaction<'_>, due: &Due, was_processing: bool) -> rusqlite::Result<Exhausted> {
+    let charged = due.attempts_charged;
     let reason = if was_processing {
         format!("the process died during attempt {charged}, the last one it had")
     } else {
         format!("{charged} attempts failed; the latest error is kept with the event")
     };
     let lost = was_processing.then_some((reason.as_str(), ErrorClass::Lost.as_str()));
-    tx.prepare_cached(EXHAUST)?.query_row((id, lost.map(|l| l.0), lost.map(|l| l.1)), |row| {
-        Ok(Claim::Exhausted { endpoint: row.get(0)?, event_id: row.get(1)?, reason: reason.clone() })
+    tx.prepare_cached(EXHAUST)?.query_row((due.id, lost.map(|l| l.0), lost.map(|l| l.1)), |row| {
+        Ok(Exhausted { endpoint: row.get(0)?, event_id: row.get(1)?, reason: reason.clone() })
     })
 }
 
@@ -252,6 +313,17 @@ pub fn give_back(
     Ok(given == 1)
 }
 
+/// Gives a held row back on which no work was done, due at once; the attempt is excused. `false`: the lease is
+/// lost, nothing was changed.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn hand_back(tx: &Transaction<'_>, claimed: &Claimed, now_ms: i64) -> rusqlite::Result<bool> {
+    let handed = tx.prepare_cached(HAND_BACK)?.execute((claimed.id, &claimed.lease_id, now_ms))?;
+    close_attempt(tx, claimed, "excused", Some("inboxd was stopped before the work began"), now_ms)?;
+    Ok(handed == 1)
+}
+
 fn close_attempt(
     tx: &Transaction<'_>,
     claimed: &Claimed,
@@ -282,12 +354,18 @@ pub fn release_all(tx: &Transaction<'_>, endpoints: &str, now_ms: i64) -> rusqli
     tx.prepare_cached(RELEASE_ALL)?.execute((now_ms, endpoints))
 }
 
-/// Brings due times nearer that no wait of ours can have set: the clock was set back. Returns how many.
+/// After the clock was set back: each row of these endpoints (a JSON array) waits as long from now on as it was
+/// meant to wait after its latest attempt, and none longer than `wait_max_ms`. Returns how many were changed.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn clamp_due(tx: &Transaction<'_>, latest_ms: i64) -> rusqlite::Result<usize> {
-    tx.prepare_cached(CLAMP_DUE)?.execute([latest_ms])
+pub fn clamp_due(
+    tx: &Transaction<'_>,
+    endpoints: &str,
+    wait_max_ms: i64,
+    now_ms: i64,
+) -> rusqlite::Result<usize> {
+    tx.prepare_cached(CLAMP_DUE)?.execute((endpoints, wait_max_ms, now_ms))
 }
 
 /// Takes the events of this endpoint out of work that nobody has asked for since `before_ms`: a person is asked
@@ -311,15 +389,15 @@ pub fn give_up(
     Ok(given_up.into_iter().map(|(_, event_id)| event_id).collect())
 }
 
-/// Whether a row of these endpoints is due whose attempt never ended.
+/// Whether a row of these endpoints (a JSON array) is due whose attempt never ended.
 ///
 /// # Errors
 /// Any SQLite error.
 pub fn takeover_is_due(conn: &Connection, endpoints: &str, now_ms: i64) -> rusqlite::Result<bool> {
-    conn.prepare_cached(NEXT_DUE_ROW)?.exists((now_ms, endpoints, State::Processing.as_str()))
+    conn.prepare_cached(TAKEOVER_IS_DUE)?.exists((endpoints, now_ms))
 }
 
-/// When the next row of these endpoints is due.
+/// When the next row of these endpoints (a JSON array) is due.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -384,15 +462,25 @@ fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
     })
 }
 
-const NEXT_DUE_ROW: &str = "
-    SELECT id, attempts - attempts_excused
+// The states stand twice where one of them is asked for: without the list SQLite does not see that the index
+// `webhook_inbox_due` holds every such row, and would read the table.
+const DUE: &str = "
+    SELECT available_at_ms, id, attempts - attempts_excused, octet_length(payload)
       FROM main.webhook_inbox
      WHERE state IN ('pending', 'processing')
-       AND state = ?3
-       AND available_at_ms <= ?1
-       AND endpoint IN (SELECT value FROM json_each(?2))
+       AND endpoint = ?1
+       AND state = ?2
+       AND available_at_ms <= ?3
      ORDER BY available_at_ms, id
-     LIMIT 1";
+     LIMIT ?4";
+
+const TAKEOVER_IS_DUE: &str = "
+    SELECT 1
+      FROM json_each(?1) AS ours CROSS JOIN main.webhook_inbox AS held
+     WHERE held.endpoint = ours.value
+       AND held.state IN ('pending', 'processing')
+       AND held.state = 'processing'
+       AND held.available_at_ms <= ?2";
 
 const CLAIM: &str = "
     UPDATE main.webhook_inbox
@@ -435,6 +523,11 @@ const GIVE_BACK: &str = "
            attempts_excused = attempts_excused + ?6
      WHERE id = ?1 AND lease_id = ?2";
 
+const HAND_BACK: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'pending', lease_id = NULL, available_at_ms = ?3, attempts_excused = attempts_excused + 1
+     WHERE id = ?1 AND lease_id = ?2";
+
 const REQUEUE: &str = "
     UPDATE main.webhook_inbox
        SET state = 'pending', available_at_ms = ?2, attempts_excused = attempts, processed_at_ms = NULL
@@ -443,7 +536,9 @@ const REQUEUE: &str = "
 const RELEASE_ALL: &str = "
     UPDATE main.webhook_inbox
        SET available_at_ms = ?1
-     WHERE state = 'processing' AND endpoint IN (SELECT value FROM json_each(?2))";
+     WHERE state IN ('pending', 'processing')
+       AND state = 'processing'
+       AND endpoint IN (SELECT value FROM json_each(?2))";
 
 const GIVE_UP: &str = "
     UPDATE main.webhook_inbox
@@ -451,22 +546,36 @@ const GIVE_UP: &str = "
      WHERE id IN (SELECT id
                     FROM main.webhook_inbox
                    WHERE state IN ('pending', 'processing') AND endpoint = ?1 AND available_at_ms < ?2
-                   ORDER BY available_at_ms
                    LIMIT 100)
     RETURNING id, event_id";
 
 const STATE_OF: &str = "
     SELECT state, available_at_ms FROM main.webhook_inbox WHERE id = ?1";
 
+// What came, or was tried, later than now was so by another clock: what it was given to wait begins now.
 const CLAMP_DUE: &str = "
-    UPDATE main.webhook_inbox
-       SET available_at_ms = ?1
-     WHERE state IN ('pending', 'processing') AND available_at_ms > ?1";
+    UPDATE main.webhook_inbox AS waiting
+       SET available_at_ms = ?3 + min(?2, coalesce(
+             (SELECT max(0, waiting.available_at_ms - latest.ended_at_ms)
+                FROM main.webhook_attempts AS latest
+               WHERE latest.inbox_id = waiting.id AND latest.number = waiting.attempts AND latest.ended_at_ms > ?3),
+             CASE WHEN attempts = 0 THEN 0 ELSE waiting.available_at_ms - ?3 END))
+     WHERE endpoint IN (SELECT value FROM json_each(?1))
+       AND state IN ('pending', 'processing')
+       AND available_at_ms > ?3
+       AND (available_at_ms > ?3 + ?2
+            OR (attempts = 0 AND received_at_ms > ?3)
+            OR EXISTS (SELECT 1 FROM main.webhook_attempts AS latest
+                        WHERE latest.inbox_id = waiting.id AND latest.number = waiting.attempts
+                          AND latest.ended_at_ms > ?3))";
 
 const NEXT_DUE: &str = "
-    SELECT min(available_at_ms)
-      FROM main.webhook_inbox
-     WHERE state IN ('pending', 'processing') AND endpoint IN (SELECT value FROM json_each(?1))";
+    SELECT min((SELECT min(available_at_ms)
+                  FROM main.webhook_inbox
+                 WHERE endpoint = ours.value
+                   AND state IN ('pending', 'processing')
+                   AND state = waits.column1))
+      FROM json_each(?1) AS ours, (VALUES ('pending'), ('processing')) AS waits";
 
 const ATTEMPTS: &str = "
     SELECT number, started_at_ms, ended_at_ms, result, error

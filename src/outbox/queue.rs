@@ -48,7 +48,7 @@ pub struct Claimed {
 }
 
 /// What a claim is made with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct ClaimTerms<'a> {
     /// The destination's name.
     pub destination: &'a str,
@@ -60,8 +60,16 @@ pub struct ClaimTerms<'a> {
     pub lease_ms: i64,
     /// For how long a row is passed over whose object waits for another, in milliseconds.
     pub pass_over_ms: i64,
+    /// How much longer this very process holds a row, in milliseconds, by a clock that cannot be set.
+    pub held_ms: &'a dyn Fn(i64) -> Option<i64>,
     /// The time of this step.
     pub now_ms: i64,
+}
+
+impl std::fmt::Debug for ClaimTerms<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClaimTerms").field("lease_id", &self.lease_id).finish_non_exhaustive()
+    }
 }
 
 /// What came of looking for work.
@@ -88,6 +96,11 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
         let Some((id, object_id, was_sending)): Option<(i64, Option<String>, bool)> = due else {
             return Ok(Claim::Nothing);
         };
+        if was_sending && let Some(left_ms) = (terms.held_ms)(id) {
+            // only the clock says that its lease ended
+            tx.prepare_cached(PASS_OVER)?.execute((id, terms.now_ms.saturating_add(left_ms)))?;
+            continue;
+        }
         if terms.in_order
             && let Some(object_id) = &object_id
             && tx.prepare_cached(MUST_WAIT)?.exists((terms.destination, object_id, id))?
@@ -240,12 +253,18 @@ pub fn release_all(tx: &Transaction<'_>, destination: &str, now_ms: i64) -> rusq
     tx.prepare_cached(RELEASE_ALL)?.execute((destination, now_ms))
 }
 
-/// Brings due times nearer that no wait of ours can have set: the clock was set back. Returns how many.
+/// After the clock was set back: each row waits as long from now on as it was meant to wait after its latest
+/// attempt, and none longer than `wait_max_ms`. Returns how many were changed.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn clamp_due(tx: &Transaction<'_>, destination: &str, latest_ms: i64) -> rusqlite::Result<usize> {
-    tx.prepare_cached(CLAMP_DUE)?.execute((destination, latest_ms))
+pub fn clamp_due(
+    tx: &Transaction<'_>,
+    destination: &str,
+    wait_max_ms: i64,
+    now_ms: i64,
+) -> rusqlite::Result<usize> {
+    tx.prepare_cached(CLAMP_DUE)?.execute((destination, wait_max_ms, now_ms))
 }
 
 /// When the next row of this destination is due.
@@ -290,8 +309,11 @@ const NEXT_DUE_ROW: &str = "
 const MUST_WAIT: &str = "
     SELECT 1
       FROM main.outbox
-     WHERE destination = ?1 AND object_id = ?2 AND state IN ('pending', 'sending')
-       AND (id < ?3 OR (id <> ?3 AND state = 'sending'))";
+     WHERE destination = ?1 AND object_id = ?2 AND state IN ('pending', 'sending') AND id < ?3
+     UNION ALL
+    SELECT 1
+      FROM main.outbox
+     WHERE destination = ?1 AND object_id = ?2 AND state = 'sending' AND id <> ?3";
 
 const PASS_OVER: &str = "
     UPDATE main.outbox SET available_at_ms = ?2 WHERE id = ?1";
@@ -354,10 +376,23 @@ const REQUEUE: &str = "
 const RELEASE_ALL: &str = "
     UPDATE main.outbox SET available_at_ms = ?2 WHERE destination = ?1 AND state = 'sending'";
 
+// What was queued, or was tried, later than now was so by another clock: what it was given to wait begins now.
 const CLAMP_DUE: &str = "
-    UPDATE main.outbox
-       SET available_at_ms = ?2
-     WHERE state IN ('pending', 'sending') AND destination = ?1 AND available_at_ms > ?2";
+    UPDATE main.outbox AS waiting
+       SET available_at_ms = ?3 + min(?2, coalesce(
+             (SELECT max(0, waiting.available_at_ms - latest.started_at_ms - latest.duration_ms)
+                FROM main.outbox_attempts AS latest
+               WHERE latest.outbox_id = waiting.id AND latest.number = waiting.attempts
+                 AND latest.started_at_ms + latest.duration_ms > ?3),
+             CASE WHEN attempts = 0 THEN 0 ELSE waiting.available_at_ms - ?3 END))
+     WHERE destination = ?1
+       AND state IN ('pending', 'sending')
+       AND available_at_ms > ?3
+       AND (available_at_ms > ?3 + ?2
+            OR (attempts = 0 AND created_at_ms > ?3)
+            OR EXISTS (SELECT 1 FROM main.outbox_attempts AS latest
+                        WHERE latest.outbox_id = waiting.id AND latest.number = waiting.attempts
+                          AND latest.started_at_ms + latest.duration_ms > ?3))";
 
 const NEXT_DUE: &str = "
     SELECT min(available_at_ms)

@@ -13,7 +13,7 @@ const ALERT_ON: [&str; 4] = ["review", "oldest>10m", "dead", "disk"];
 
 impl Checker {
     pub(super) fn worker(&mut self, raw: &RawWorker, handler_timeout: Duration) -> Worker {
-        let threads = self.count("worker.threads", raw.threads, 2, 64);
+        let threads = self.count("worker.threads", raw.threads, 4, 64);
         let max_attempts = self.count("worker.max_attempts", raw.max_attempts, 10, 1_000);
         let lease = self.duration("worker.lease", raw.lease.as_ref(), Duration::from_secs(120));
         if lease <= handler_timeout {
