@@ -23,8 +23,13 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
     ("inbox.rs", "COUNT_BY_ENDPOINT", "the counters: a row for each endpoint and state"),
     (
         "outbox.rs",
-        "LIST",
+        "MATCHING",
         "newest first and with a limit; a filter that matches little reads far, for a person who waits",
+    ),
+    (
+        "inbox.rs",
+        "TALLY",
+        "counts all that a person is about to put back to work, by a reader whose time is limited",
     ),
     (
         "outbox.rs",
@@ -39,6 +44,7 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
+    ("inbox.rs", "TALLY", "a row for each state"),
     ("inbox.rs", "FIND", "the events of one id: one for each endpoint"),
     ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
     ("inbox/recent.rs", "GAPS", "the newest rows up to a limit"),
