@@ -44,6 +44,8 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
+    ("ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
+    ("orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
     ("inbox.rs", "TALLY", "a row for each state"),
     ("inbox.rs", "FIND", "the events of one id: one for each endpoint"),
     ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
