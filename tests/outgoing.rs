@@ -219,3 +219,73 @@ fn what_fails_is_said_in_plain_words() {
     let error = client.post(&line_break, b"x", support::HANG_TIME).unwrap_err();
     assert!(error.is_final && error.reason.starts_with("the request cannot be made"), "{error:?}");
 }
+
+// ---- what `check` finds before it costs an event
+
+/// What `check` says of a configuration with these handlers' files.
+fn check(config: &str, files: &[(&str, &str)]) -> support::Ran {
+    let dir = support::folder(config, files);
+    support::inboxd(dir.path(), &["check"])
+}
+
+#[test]
+fn a_destination_that_is_written_out_in_sql_and_not_configured_is_an_error_with_file_and_line() {
+    let config = support::CONFIG.replace("\"billing\"", "\"sql:shop\"");
+    let sql = "-- a first line\nSELECT inboxd_emit('app', 'T', :id, '{}') WHERE :type = 'x';\n";
+    let ran = check(&config, &[("shop/a.sql", sql)]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let wanted = "shop/a.sql:2:20: inboxd_emit: there is no destination \"app\"; none is configured; \
+                  add [destination.app] with its url to the configuration";
+    assert!(ran.stderr.contains(wanted), "{ran:?}");
+    let other = format!("{config}[destination.shop]\nurl = \"http://127.0.0.1:1/\"\nsign = \"none\"\n");
+    let ran = check(&other, &[("shop/a.sql", sql)]);
+    assert!(ran.stderr.contains("there is no destination \"app\"; known: shop; add"), "{ran:?}");
+    let ran = check(&other.replace("destination.shop", "destination.app"), &[("shop/a.sql", sql)]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    // what is not written out is known only when an event comes
+    let computed = sql.replace("'app'", ":object ->> 'to'");
+    assert_eq!(check(&other, &[("shop/a.sql", &computed)]).code, 0);
+}
+
+#[test]
+fn what_sql_sends_from_a_provider_with_a_private_key_cannot_be_signed_as_it_signs() {
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let config = support::CONFIG.to_owned()
+        + "[endpoint.d]\nprovider = \"discord\"\nsecrets = [\"file:key\"]\nhandlers = [\"sql:shop\"]\n\
+           [destination.app]\nurl = \"http://127.0.0.1:1/\"\n";
+    let files = [("key", key), ("shop/a.sql", "SELECT inboxd_emit('app', 'T', :id, '{}')")];
+    let dir = support::folder(&config, &files);
+    support::write_secret(dir.path(), "key", key);
+    let checked = |config: &str| {
+        std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(dir.path().join("key"), mode).unwrap();
+        support::inboxd(dir.path(), &["check"])
+    };
+    let ran = checked(&config);
+    assert!(
+        ran.code == 3 && ran.stderr.contains("destination.app.sign: \"provider\": the SQL of endpoint d"),
+        "{ran:?}"
+    );
+    assert_eq!(checked(&format!("{config}sign = \"none\"\n")).code, 0);
+}
+
+#[test]
+fn a_name_of_a_private_network_is_told_before_it_is_blocked() {
+    let config = |url: &str, more: &str| {
+        format!("{}forward = [\"app\"]\n[destination.app]\nurl = \"{url}\"\n{more}", support::CONFIG)
+    };
+    for host in ["app", "app.internal", "nas.lan", "shop.default.svc.cluster.local", "Pi.HOME.arpa"] {
+        let ran = check(&config(&format!("http://{host}:3000/hooks"), ""), &[]);
+        assert!(ran.code == 0 && ran.stdout.contains("is a name of a private network"), "{host}: {ran:?}");
+        let ran =
+            check(&config(&format!("http://{host}:3000/"), "allow_networks = [\"172.16.0.0/12\"]"), &[]);
+        assert!(!ran.stdout.contains("private network"), "{host}: {ran:?}");
+    }
+    for host in ["localhost", "127.0.0.1", "[::1]", "10.0.0.1", "app.example.com"] {
+        let ran = check(&config(&format!("http://{host}:3000/hooks"), ""), &[]);
+        assert!(ran.code == 0 && !ran.stdout.contains("private network"), "{host}: {ran:?}");
+    }
+    let alert = format!("{}[alert]\nurl = \"http://ntfy/topic\"\n", support::CONFIG);
+    assert!(check(&alert, &[]).stdout.contains("alert.url: \"ntfy\" is a name of a private network"));
+}

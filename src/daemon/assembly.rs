@@ -1,6 +1,7 @@
 //! From the names in a configuration to handlers at work: finds them, starts them in one transaction,
 //! tries folders of SQL before they are used, and reads them again on demand.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction};
 
 use super::StartError;
-use crate::config::{self, Config, HandlerName, Problem};
+use crate::config::{self, Config, HandlerName, Problem, Sign};
 use crate::db::{self, Home, OpenError};
 use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
 use crate::handlers::{Handler, Registry};
@@ -201,11 +202,35 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
                 warnings.extend(
                     unused.map(|file| format!("{key}: {shown}/{file} is not used: it is no .sql file")),
                 );
+                problems.extend(cannot_be_signed(config, dir, &report.sends_to));
             }
         }
     }
     warnings.extend(look_at_the_outbox(config));
     (problems, warnings)
+}
+
+/// What these files send is signed as their endpoint's provider signs, which takes a key of ours.
+fn cannot_be_signed(config: &Config, dir: &PathBuf, sends_to: &BTreeSet<String>) -> Vec<Problem> {
+    let runs_it = |endpoint: &&config::Endpoint| {
+        let is_dir =
+            |handler: &HandlerName| matches!(handler, HandlerName::Sql { dir: own, .. } if own == dir);
+        endpoint.handlers.iter().any(is_dir) && !endpoint.verifier.scheme().can_sign()
+    };
+    let signs =
+        config.destinations.iter().filter(|to| to.sign == Sign::Provider && sends_to.contains(&to.name));
+    let problems = signs.flat_map(|to| {
+        config.endpoints.iter().filter(runs_it).map(|endpoint| Problem {
+            line: None,
+            key: format!("destination.{}.sign", to.name),
+            message: format!(
+                "\"provider\": the SQL of endpoint {} sends to it, and {} signs with a private key that only it has; \
+                 write sign = \"standard\" or \"none\"",
+                endpoint.name, endpoint.provider
+            ),
+        })
+    });
+    problems.collect()
 }
 
 /// Nothing where the file cannot be read, is not made yet or is not inboxd's: a start says why.

@@ -120,7 +120,8 @@ impl Target {
             return None;
         }
         Some(format!(
-            "{} signs a time inside the body, and what is older than {} s is refused by its SDK at every attempt;              write sign = \"standard\" for destination {}, then `inboxd outbox retry`",
+            "{} signs a time inside the body, and what is older than {} s is refused by its SDK at every attempt; \
+             write sign = \"standard\" for destination {}, then `inboxd outbox retry`",
             scheme.name(),
             tolerance.as_secs(),
             self.config.name

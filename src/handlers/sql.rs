@@ -11,6 +11,7 @@ mod program;
 mod split;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -160,6 +161,8 @@ pub struct Report {
     pub mistakes: Vec<Mistake>,
     /// Files that are not used.
     pub unused: Vec<String>,
+    /// The destinations that its files name.
+    pub sends_to: BTreeSet<String>,
 }
 
 /// Tries a folder on a throw-away copy of the database: `schema.sql` twice, since it runs at every
@@ -167,9 +170,9 @@ pub struct Report {
 pub fn check(dir: &Path, conn: &Connection, engine: &Engine) -> Report {
     let sources = match program::read(dir) {
         Ok(sources) => sources,
-        Err(mistakes) => return Report { mistakes, unused: Vec::new() },
+        Err(mistakes) => return Report { mistakes, ..Report::default() },
     };
-    let unused = sources.unused.clone();
+    let (unused, sends_to) = (sources.unused.clone(), sources.sends_to());
     let mut mistakes = Vec::new();
     if let Some(schema) = &sources.schema {
         let first = program::run_schema(conn, engine, schema);
@@ -185,7 +188,7 @@ pub fn check(dir: &Path, conn: &Connection, engine: &Engine) -> Report {
         mistakes.extend(again.err());
     }
     mistakes.extend(program::compile(conn, engine, sources).err().unwrap_or_default());
-    Report { mistakes, unused }
+    Report { mistakes, unused, sends_to }
 }
 
 fn run_step(tx: &Transaction<'_>, step: &Step, event: &Event<'_>, texts: &Texts<'_>) -> rusqlite::Result<()> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, HeaderValue};
+use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use super::{Checker, duration_text};
 use crate::config::raw::{RawDestination, RawDuration};
 use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Mode, Order, Sign};
-use crate::outgoing::{Client, Network, url_rule};
+use crate::outgoing::{Client, Network, literal, url_rule};
 use crate::verify::{Scheme, Secret};
 
 const MINUTE: u64 = 60;
@@ -46,6 +46,13 @@ impl Checker {
         self.pointer(&of("result"), raw.result.as_deref());
         self.uses(&key, &name, endpoints);
         let allow_networks = self.networks(&of("allow_networks"), &raw.allow_networks);
+        if let Some(host) = raw.url.as_deref().and_then(private_name).filter(|_| allow_networks.is_empty()) {
+            self.warn(format!(
+                "{}: \"{host}\" is a name of a private network, and private addresses are blocked unless they are named; \
+                 write e.g. allow_networks = [\"172.16.0.0/12\"], the network that it is in",
+                of("url")
+            ));
+        }
         let ca_file = raw.ca_file.map(|typed| self.ca_file(&of("ca_file"), &typed));
         Some(Destination {
             url: self.destination_url(&of("url"), raw.url.as_deref())?,
@@ -205,6 +212,28 @@ impl Checker {
         }
         path
     }
+}
+
+/// The host of a URL, where it is a name that the public DNS does not know: one without a dot, or under a domain that is
+/// kept for private use. `localhost` means this machine.
+pub(super) fn private_name(url: &str) -> Option<String> {
+    const DOMAINS: [&str; 10] = [
+        "internal",
+        "local",
+        "lan",
+        "home",
+        "corp",
+        "intranet",
+        "private",
+        "svc",
+        "localdomain",
+        "localhost",
+    ];
+    let uri: Uri = url.parse().ok()?;
+    let host = uri.host()?.to_ascii_lowercase();
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_private = !host.contains('.') || DOMAINS.contains(&last) || host.ends_with(".home.arpa");
+    (host != "localhost" && literal(&host).is_none() && is_private).then_some(host)
 }
 
 /// What frames the request, and what inboxd says in it.

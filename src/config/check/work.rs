@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::destination::private_name;
 use super::{Checker, suggest};
 use crate::config::raw::{RawAlert, RawWorker};
 use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_duration};
@@ -39,6 +40,11 @@ impl Checker {
         let via = match (&raw.url, &raw.command) {
             (Some(url), None) => {
                 let advice = "write e.g. \"https://ntfy.sh/topic\"";
+                if let Some(host) = private_name(url) {
+                    self.warn(format!(
+                        "alert.url: \"{host}\" is a name of a private network, which is blocked; write its address"
+                    ));
+                }
                 self.url("alert.url", url, url_rule, advice).map(AlertVia::Url)
             }
             (None, Some(command)) => self.command(command),

@@ -171,14 +171,26 @@ impl Engine {
         lock(&self.denied).take()
     }
 
+    /// What is wrong with a destination that `inboxd_emit` is to send to, if anything.
+    pub(super) fn unknown_destination(&self, name: &str) -> Option<String> {
+        let known = &self.surroundings.destinations;
+        if known.iter().any(|known| known == name) {
+            return None;
+        }
+        let known = if known.is_empty() {
+            "none is configured".to_owned()
+        } else {
+            format!("known: {}", known.join(", "))
+        };
+        let advice = format!("add [destination.{name}] with its url to the configuration");
+        Some(format!("inboxd_emit: there is no destination \"{name}\"; {known}; {advice}"))
+    }
+
     fn emit(&self, context: &Context<'_>) -> rusqlite::Result<i64> {
         let (destination, topic) = (text(context, 0, "destination")?, text(context, 1, "topic")?);
         let (operation_key, payload) = (text(context, 2, "operation key")?, text(context, 3, "payload")?);
-        if !self.surroundings.destinations.contains(&destination) {
-            let known = self.surroundings.destinations.join(", ");
-            return Err(failed(format!(
-                "inboxd_emit: there is no destination \"{destination}\"; known: {known}"
-            )));
+        if let Some(rule) = self.unknown_destination(&destination) {
+            return Err(failed(rule));
         }
         if operation_key.is_empty() || operation_key.len() > KEY_BYTES_MAX {
             return Err(failed("inboxd_emit: the operation key must have 1 to 255 bytes"));

@@ -3,7 +3,7 @@
 //! Nothing here runs for an event. A program exists only when every one of its statements could be
 //! prepared under the authorizer and names no parameter that there is not.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -122,6 +122,14 @@ pub(super) struct Sources {
     pub(super) unused: Vec<String>,
 }
 
+impl Sources {
+    /// The destinations that are written out in the files.
+    pub(super) fn sends_to(&self) -> BTreeSet<String> {
+        let named = |(_, text): &(String, String)| split::literal_arguments(text, "inboxd_emit");
+        self.files.iter().flat_map(named).map(|(name, _)| name).collect()
+    }
+}
+
 /// Reads every `.sql` file of the folder.
 pub(super) fn read(dir: &Path) -> Result<Sources, Vec<Mistake>> {
     let of_dir = |message: String| {
@@ -235,6 +243,11 @@ fn step(
     let denied = engine.take_denied();
     drop(entered);
     let statement = prepared.map_err(|error| mistake(file, text, piece, denied, &error))?;
+    for (destination, offset) in split::literal_arguments(piece.text, "inboxd_emit") {
+        if let Some(rule) = engine.unknown_destination(&destination) {
+            return Err(at(offset, rule));
+        }
+    }
     let mut parameters = Vec::new();
     for index in 1..=statement.parameter_count() {
         let name = statement.parameter_name(index).unwrap_or("?");

@@ -38,6 +38,21 @@ pub(super) fn position(sql: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
+/// Where a function is called with a text that is written out as its first argument: the text, and where it is in
+/// the statement, in bytes. An expression that only begins with a text is none.
+pub(super) fn literal_arguments(sql: &str, function: &str) -> Vec<(String, usize)> {
+    let tokens: Vec<_> = (Tokens { sql, at: 0 }).collect();
+    let text = |token: &Token| &sql[token.start..token.end];
+    let calls = tokens.windows(4).filter(|window| {
+        text(&window[0]).eq_ignore_ascii_case(function) && text(&window[1]) == "(" && text(&window[3]) == ","
+    });
+    let literals = calls.filter_map(|window| {
+        let inner = text(&window[2]).strip_prefix('\'')?.strip_suffix('\'')?;
+        Some((inner.replace("''", "'"), window[2].start))
+    });
+    literals.collect()
+}
+
 /// A statement whose end has not come yet.
 struct Open {
     start: usize,
@@ -188,6 +203,20 @@ mod tests {
         assert_eq!(pieces.len(), 2);
         assert!(pieces[0].text.ends_with("SELECT 1; END"), "{}", pieces[0].text);
         assert_eq!((pieces[1].text, pieces[1].verb), ("SELECT 2", "SELECT"));
+    }
+
+    #[test]
+    fn a_first_argument_counts_where_it_is_a_text_and_nothing_else() {
+        let found = |sql: &str| literal_arguments(sql, "send");
+        assert_eq!(
+            found("SELECT send('app', 1), SEND ( /* to */ 'o''x' , 2)"),
+            [("app".to_owned(), 12), ("o'x".to_owned(), 39)]
+        );
+        for none in
+            ["SELECT send(:to, 1)", "SELECT send('a' || x, 1)", "SELECT 'send(''a'', 1)'", "-- send('a', 1)"]
+        {
+            assert_eq!(found(none), [], "{none}");
+        }
     }
 
     #[test]
