@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::config::{Alert, AlertOn, AlertVia};
-use crate::inbox;
+use crate::inbox::{self, failures};
 use crate::outbox;
 use crate::outgoing::Client;
 use crate::reviews;
@@ -27,6 +27,10 @@ pub struct Seen {
     pub oldest_waiting: Option<Duration>,
     /// Outbox rows that were given up.
     pub outbox_dead: i64,
+    /// Events whose work fails, so that they are not stored.
+    pub failing: i64,
+    /// How long ago the first of them failed for the first time.
+    pub failing_for: Duration,
     /// Free space is below the floor.
     pub disk_low: bool,
 }
@@ -38,10 +42,13 @@ impl Seen {
     /// Any SQLite error.
     pub fn look(conn: &Connection, disk_low: bool, now_ms: i64) -> rusqlite::Result<Self> {
         let waiting = inbox::oldest_waiting_ms(conn)?;
+        let (failing, failing_since_ms) = failures::standing(conn)?;
+        let ago = |at_ms: i64| Duration::from_millis(now_ms.saturating_sub(at_ms).max(0).unsigned_abs());
         Ok(Self {
+            failing,
+            failing_for: failing_since_ms.map(ago).unwrap_or_default(),
             reviews_open: reviews::open_count(conn)?,
-            oldest_waiting: waiting
-                .map(|at| Duration::from_millis(now_ms.saturating_sub(at).max(0).unsigned_abs())),
+            oldest_waiting: waiting.map(ago),
             outbox_dead: outbox::dead_count(conn)?,
             disk_low,
         })
@@ -103,6 +110,7 @@ impl Watch {
             AlertOn::Review => "no review is open",
             AlertOn::Oldest(_) => "no event has been waiting for long",
             AlertOn::Dead => "no outbox row is given up",
+            AlertOn::Failing(_) => "no handler has been failing for long",
             AlertOn::Disk => "there is room on the disk, deliveries are accepted",
         }
     }
@@ -125,6 +133,14 @@ impl Watch {
             AlertOn::Dead => (
                 seen.outbox_dead,
                 format!("{} outbox rows were given up: inboxd outbox list", seen.outbox_dead),
+            ),
+            AlertOn::Failing(age) => (
+                if seen.failing_for >= age { seen.failing } else { 0 },
+                format!(
+                    "the handlers of {} events fail, for {} minutes now, and the events are not stored: inboxd events list --state failing",
+                    seen.failing,
+                    seen.failing_for.as_secs() / 60
+                ),
             ),
             AlertOn::Disk => (
                 i64::from(seen.disk_low),
@@ -206,6 +222,17 @@ mod tests {
         let waiting = |s| Seen { oldest_waiting: Some(Duration::from_secs(s)), ..Seen::default() };
         assert!(alerts.step(&waiting(599), 0).is_empty());
         assert!(alerts.step(&waiting(600), 1)[0].contains("10 minutes"));
+    }
+
+    #[test]
+    fn a_handler_that_fails_is_told_when_it_has_failed_for_long_enough() {
+        let mut alerts = alerts(&[AlertOn::Failing(Duration::from_secs(600))]);
+        let failing = |failing, s| Seen { failing, failing_for: Duration::from_secs(s), ..Seen::default() };
+        assert!(alerts.step(&failing(3, 599), 0).is_empty());
+        let told = alerts.step(&failing(3, 600), 1);
+        assert!(told[0].contains("3 events") && told[0].contains("10 minutes"), "{told:?}");
+        assert!(alerts.step(&failing(3, 601), 2).is_empty());
+        assert!(alerts.step(&failing(0, 0), 3)[0].starts_with("over: "));
     }
 
     #[test]

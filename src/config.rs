@@ -374,6 +374,8 @@ pub enum AlertOn {
     Oldest(Duration),
     /// An outbox row was given up.
     Dead,
+    /// The work of an event has been failing this long, so that it is not stored.
+    Failing(Duration),
     /// Free space is below `limits.disk_free_min`.
     Disk,
 }

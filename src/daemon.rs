@@ -30,6 +30,7 @@ use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::sync::Wake;
+use crate::verify;
 use crate::worker::{self, Worker};
 use crate::writer::{self, Writer, WriterHandle};
 
@@ -227,7 +228,7 @@ impl Daemon {
         }
         let handle = start_writer(conn, &config, &sender)?;
 
-        let proxied = proxied(&config);
+        let (proxied, patience) = (proxied(&config), patience(&config));
         let with_handlers = |(config, handlers)| Arc::new(Endpoint::new(config, handlers));
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
         let targets = targets(config.destinations, &endpoints)?;
@@ -247,6 +248,7 @@ impl Daemon {
             alert: config.alert,
             database: config.database.clone(),
             answers: app.answers(),
+            patience,
         };
         let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
@@ -580,6 +582,15 @@ fn proxied(config: &Config) -> Vec<(String, Duration)> {
         Some((endpoint.name.clone(), destination.give_up_after))
     };
     config.endpoints.iter().filter_map(patience).collect()
+}
+
+/// For how long each endpoint's provider sends again what failed.
+fn patience(config: &Config) -> Vec<(String, Duration)> {
+    let of = |endpoint: &config::Endpoint| {
+        let preset = endpoint.verifier.scheme().behaviour();
+        (endpoint.name.clone(), verify::gives_up_after(&endpoint.provider, preset))
+    };
+    config.endpoints.iter().map(of).collect()
 }
 
 fn worker_settings(worker: &config::Worker) -> worker::Settings {

@@ -19,7 +19,7 @@ use crate::config::Mode;
 use crate::front::{self, Peer, Relay, Request, WayBack};
 use crate::logging;
 use crate::proxy::{Asked, Proxy};
-use crate::receive::{self, Disposition, Endpoint, Outcome, Receipt};
+use crate::receive::{self, Disposition, Endpoint, Incoming, Outcome, Receipt};
 use crate::sync::Wake;
 use crate::verify::{
     Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
@@ -274,8 +274,11 @@ impl App {
             Err(events) => events,
         };
         let (wake, outbox_wake) = (Arc::clone(&self.wake), Arc::clone(&self.outbox_wake));
-        self.writer.submit(
-            move |tx| receive::store_all(tx, &endpoint, &events, now_ms),
+        let incoming = Arc::new(Incoming::new(endpoint, events, now_ms));
+        let failing = Arc::clone(&incoming);
+        self.writer.submit_noting(
+            move |tx| incoming.store(tx),
+            Box::new(move |tx, error| failing.note_failure(tx, error)),
             move |result| {
                 match result {
                     Ok(Receipt { outcome: Outcome::Accepted, .. }) => {

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::Transaction;
@@ -14,13 +15,14 @@ use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::failpoint;
 use crate::handlers::{self, Event, Handled, Handler, HandlerError};
 use crate::held::Held;
+use crate::inbox::failures::{self, Failed};
 use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::verify::{BodyVaries, Envelope, VerifiedEvent};
-use crate::writer::JobError;
+use crate::writer::{JobError, WriteError, WriterHandle};
 
 /// An endpoint at work: its configuration and the handlers it names, in order.
 pub struct Endpoint {
@@ -177,6 +179,50 @@ pub struct Receipt {
     pub review: Option<String>,
 }
 
+/// The events of one delivery on their way into the inbox.
+#[derive(Debug)]
+pub struct Incoming {
+    endpoint: Arc<Endpoint>,
+    events: Vec<(VerifiedEvent, Disposition)>,
+    now_ms: i64,
+    /// The event that is being worked on.
+    at: AtomicUsize,
+}
+
+impl Incoming {
+    /// What an endpoint was sent, with what it does with each event.
+    pub fn new(endpoint: Arc<Endpoint>, events: Vec<(VerifiedEvent, Disposition)>, now_ms: i64) -> Self {
+        Self { endpoint, events, now_ms, at: AtomicUsize::new(0) }
+    }
+
+    /// Stores all events and does their work, see [`store_all`].
+    ///
+    /// # Errors
+    /// As [`store`].
+    pub fn store(&self, tx: &Transaction<'_>) -> Result<Receipt, JobError> {
+        let stored = self.events.iter().enumerate().map(|(index, (event, disposition))| {
+            self.at.store(index, Ordering::Relaxed);
+            store(tx, &self.endpoint, event, disposition, self.now_ms)
+        });
+        Ok(of_all(stored.collect::<Result<_, _>>()?))
+    }
+
+    /// Leaves word of the event whose work failed: nothing else of this delivery is stored.
+    ///
+    /// # Errors
+    /// Any SQLite error.
+    pub fn note_failure(&self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()> {
+        let Some((event, _)) = self.events.get(self.at.load(Ordering::Relaxed)) else { return Ok(()) };
+        let failed = Failed {
+            endpoint: &self.endpoint.config.name,
+            event_type: event.event_type(),
+            event_id: event.event_id(),
+            error: &error.to_string(),
+        };
+        failures::note(tx, &failed, self.now_ms)
+    }
+}
+
 /// Stores all events of one delivery and does their work, in order. One that fails takes the others along:
 /// the provider sends the whole delivery again.
 ///
@@ -189,12 +235,50 @@ pub fn store_all(
     now_ms: i64,
 ) -> Result<Receipt, JobError> {
     let receipts = events.iter().map(|(event, disposition)| store(tx, endpoint, event, disposition, now_ms));
-    let receipts = receipts.collect::<Result<Vec<_>, _>>()?;
-    Ok(Receipt {
+    Ok(of_all(receipts.collect::<Result<_, _>>()?))
+}
+
+fn of_all(receipts: Vec<Receipt>) -> Receipt {
+    Receipt {
         outcome: Outcome::of_batch(receipts.iter().map(|receipt| receipt.outcome)),
         review: receipts.into_iter().find_map(|receipt| receipt.review),
+    }
+}
+
+/// Asks a person about events whose every delivery failed and that their provider sends no more: each endpoint with the
+/// time for which it does. Returns how many those were.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn ask_about_failures(
+    writer: &WriterHandle,
+    patience: &[(String, Duration)],
+    now_ms: i64,
+) -> Result<usize, WriteError> {
+    let patience = patience.to_vec();
+    writer.run(move |tx| {
+        let mut count = 0;
+        for endpoint in failures::endpoints(tx)? {
+            let known = patience.iter().find(|(name, _)| *name == endpoint);
+            let patience = known.map_or(UNKNOWN_PATIENCE, |(_, patience)| *patience);
+            let before_ms = now_ms.saturating_sub(retry::as_ms(patience));
+            for failing in failures::take_given_up(tx, &endpoint, before_ms)? {
+                count += 1;
+                let event_type = failing.event_type.as_deref().unwrap_or("without a type");
+                let reason = format!(
+                    "{} deliveries of this event ({event_type}) failed and the provider sends it no more, so it is not stored: \
+                     mend the handler and have it sent again from there; the latest error was: {}",
+                    failing.count, failing.error
+                );
+                reviews::open(tx, Kind::Undelivered, &endpoint, &failing.event_id, &reason, now_ms)?;
+            }
+        }
+        Ok(count)
     })
 }
+
+/// Of an endpoint that is no longer configured.
+const UNKNOWN_PATIENCE: Duration = Duration::from_hours(72);
 
 /// Stores the event and does its work. Runs in the writer's transaction, possibly more than once.
 ///
@@ -209,6 +293,7 @@ pub fn store(
 ) -> Result<Receipt, JobError> {
     let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
     let outcome = settle(&delivery)?;
+    delivery.forget_failures(outcome)?;
     Ok(delivery.receipt(outcome))
 }
 
@@ -311,6 +396,17 @@ struct Stored<'a> {
 }
 
 impl Stored<'_> {
+    /// Stored, by whatever delivery: nothing fails any more.
+    fn forget_failures(&self, outcome: Outcome) -> Result<(), JobError> {
+        if outcome == Outcome::Replayed {
+            return Ok(());
+        }
+        let about = (self.endpoint.config.name.as_str(), self.event.event_id());
+        failures::forget(self.tx, about.0, about.1)?;
+        reviews::close_undelivered_event(self.tx, about, "a later delivery of it was stored", self.now_ms)?;
+        Ok(())
+    }
+
     fn receipt(&self, outcome: Outcome) -> Receipt {
         Receipt { outcome, review: self.review.take() }
     }

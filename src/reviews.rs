@@ -14,7 +14,8 @@ pub enum Kind {
     BodyConflict,
     /// A known body came again under another id that nobody signed.
     Replay,
-    /// An outbox row that was given up.
+    /// An outbox row that was given up; or an event whose deliveries all failed, so that it is not stored: its
+    /// subject is `<endpoint>/<event id>`.
     Undelivered,
     /// An outbox row that may or may not have had its effect, and cannot be asked again.
     OutcomeUnknown,
@@ -61,6 +62,20 @@ pub fn close_on_event(
     now_ms: i64,
 ) -> rusqlite::Result<()> {
     tx.prepare_cached(CLOSE_ON_EVENT)?.execute((endpoint, event_id, note, now_ms))?;
+    Ok(())
+}
+
+/// Closes the question about an event whose deliveries all failed: one of them did not, and it is stored.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn close_undelivered_event(
+    tx: &Transaction<'_>,
+    (endpoint, event_id): (&str, &str),
+    note: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(CLOSE_UNDELIVERED_EVENT)?.execute((endpoint, event_id, note, now_ms))?;
     Ok(())
 }
 
@@ -192,6 +207,11 @@ const CLOSE_ON_EVENT: &str = "
     UPDATE main.reviews
        SET resolved_at_ms = ?4, note = ?3
      WHERE kind IN ('quarantined', 'replay') AND subject = ?1 || '/' || ?2 AND resolved_at_ms IS NULL";
+
+const CLOSE_UNDELIVERED_EVENT: &str = "
+    UPDATE main.reviews
+       SET resolved_at_ms = ?4, note = ?3
+     WHERE kind = 'undelivered' AND subject = ?1 || '/' || ?2 AND resolved_at_ms IS NULL";
 
 const LIST: &str = "
     SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note

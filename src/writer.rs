@@ -134,6 +134,9 @@ impl std::error::Error for WriteError {
     }
 }
 
+/// What is written where a job failed, in the commit that undid its work.
+pub type Note = Box<dyn FnMut(&Transaction<'_>, &JobError) -> rusqlite::Result<()> + Send>;
+
 /// What the writer needs to know beside its connection.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -213,7 +216,21 @@ impl WriterHandle {
         W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
         S: FnOnce(Result<T, WriteError>) + Send + 'static,
     {
-        let job = Box::new(TypedJob { work, settle: Some(settle), value: None });
+        self.queue_job(Box::new(TypedJob { work, note: None, settle: Some(settle), value: None }));
+    }
+
+    /// As [`WriterHandle::submit`]; where the job fails by its own fault, `note` writes that down in the commit that
+    /// undoes its work (or in one of its own, where the whole transaction was lost). It may run more than once.
+    pub fn submit_noting<T, W, S>(&self, work: W, note: Note, settle: S)
+    where
+        T: Send + 'static,
+        W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
+        S: FnOnce(Result<T, WriteError>) + Send + 'static,
+    {
+        self.queue_job(Box::new(TypedJob { work, note: Some(note), settle: Some(settle), value: None }));
+    }
+
+    fn queue_job(&self, job: Box<dyn Job>) {
         if let Some(reason) = self.health.refusal() {
             return refuse(job, reason);
         }
@@ -281,6 +298,10 @@ fn refuse(job: Box<dyn Job>, reason: &str) {
 trait Job: Send {
     /// Runs the work and keeps its value for `settle`.
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError>;
+    /// Whether [`Job::note`] writes anything.
+    fn has_note(&self) -> bool;
+    /// Writes down that the work failed.
+    fn note(&mut self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()>;
     /// Tells the result. Consumes the job: nobody is told twice.
     fn settle(self: Box<Self>, outcome: Result<(), WriteError>);
 }
@@ -291,6 +312,7 @@ where
     S: FnOnce(Result<T, WriteError>),
 {
     work: W,
+    note: Option<Note>,
     settle: Option<S>,
     value: Option<T>,
 }
@@ -318,6 +340,14 @@ where
         Ok(())
     }
 
+    fn has_note(&self) -> bool {
+        self.note.is_some()
+    }
+
+    fn note(&mut self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()> {
+        self.note.as_mut().map_or(Ok(()), |note| note(tx, error))
+    }
+
     fn settle(mut self: Box<Self>, outcome: Result<(), WriteError>) {
         let (Some(settle), value) = (self.settle.take(), self.value.take()) else {
             return;
@@ -335,6 +365,14 @@ struct ProbeJob<F>(F);
 
 impl<F: FnOnce() + Send> Job for ProbeJob<F> {
     fn run(&mut self, _tx: &Transaction<'_>) -> Result<(), JobError> {
+        Ok(())
+    }
+
+    fn has_note(&self) -> bool {
+        false
+    }
+
+    fn note(&mut self, _tx: &Transaction<'_>, _error: &JobError) -> rusqlite::Result<()> {
         Ok(())
     }
 
@@ -411,6 +449,14 @@ struct Guard {
 impl Guard {
     fn set_job_end(&self, end: Option<Instant>) {
         *lock(&self.job_end) = end;
+    }
+
+    /// The only COMMIT that may.
+    fn commit(&self, tx: Transaction<'_>) -> rusqlite::Result<()> {
+        self.may_commit.store(true, Ordering::Release);
+        let committed = tx.commit();
+        self.may_commit.store(false, Ordering::Release);
+        committed
     }
 
     fn job_is_late(&self) -> bool {
@@ -639,10 +685,7 @@ impl Writer {
         }
         failpoint::reach("commit_before");
         self.guard.committed_frames.store(0, Ordering::Relaxed);
-        self.guard.may_commit.store(true, Ordering::Release);
-        let committed = tx.commit();
-        self.guard.may_commit.store(false, Ordering::Release);
-        committed.map_err(lost(Stage::Commit))?;
+        self.guard.commit(tx).map_err(lost(Stage::Commit))?;
         failpoint::reach("commit_after");
         let frames = self.guard.committed_frames.load(Ordering::Relaxed);
         if frames > 0
@@ -664,11 +707,46 @@ impl Writer {
         if tx.is_autocommit() {
             return result;
         }
-        if result.is_err() {
+        if let Err(error) = &result {
             tx.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            self.note_in(tx, job, error)?;
         }
         tx.prepare_cached("RELEASE job")?.execute([])?;
         result
+    }
+
+    /// That the job failed, in the transaction that undoes its work. An error is the storage's.
+    fn note_in(&self, tx: &Transaction<'_>, job: &mut dyn Job, error: &JobError) -> rusqlite::Result<()> {
+        if !job.has_note() || is_storage(error) {
+            return Ok(());
+        }
+        match job.note(tx, error) {
+            Err(error) if db::is_storage_error(&error) || tx.is_autocommit() => Err(error),
+            Err(error) => {
+                log::warn!("that a delivery failed could not be noted: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// After a lost transaction: that the job failed, in a transaction of its own. An error is the storage's.
+    fn note_failure(&self, job: &mut dyn Job, error: &JobError) -> rusqlite::Result<()> {
+        if !job.has_note() || is_storage(error) {
+            return Ok(());
+        }
+        let noted = db::begin_immediate(&self.conn).and_then(|tx| {
+            job.note(&tx, error)?;
+            self.guard.commit(tx)
+        });
+        match noted {
+            Err(error) if db::is_fatal_error(&error) => Err(error),
+            Err(error) => {
+                log::warn!("that a delivery failed could not be noted: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// After a lost transaction: each job in one of its own, so that only the guilty one fails.
@@ -683,7 +761,8 @@ impl Writer {
         if lost.hinders_all() {
             return refuse_all(count, lost.error, fatal);
         }
-        if count == 1 {
+        if let [job] = jobs {
+            *fatal = self.note_failure(job.as_mut(), &lost.error).err();
             return vec![Err(classify(lost.error))];
         }
         // a full disk may be the whole batch's doing: then the job at hand gets a try of its own as well
@@ -700,7 +779,14 @@ impl Writer {
                     verdicts.extend(refuse_all(count - index, lost.error, fatal));
                     break;
                 }
-                Err(lost) => verdicts.push(Err(classify(lost.error))),
+                Err(lost) => {
+                    let noted = self.note_failure(job.as_mut(), &lost.error);
+                    verdicts.push(Err(classify(lost.error)));
+                    if let Err(error) = noted {
+                        verdicts.extend(refuse_all(count - index - 1, JobError::Sql(error), fatal));
+                        break;
+                    }
+                }
             }
         }
         verdicts

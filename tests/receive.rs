@@ -12,7 +12,7 @@ use std::time::Duration;
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
 use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::receive::{self, Disposition, Endpoint, Outcome};
+use inboxd::receive::{self, Disposition, Endpoint, Incoming, Outcome};
 use inboxd::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
 use inboxd::writer::{Settings, WriteError, Writer};
 use rusqlite::Transaction;
@@ -235,4 +235,47 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
     use Disposition::{Handle, Ignore};
     assert_eq!(decided(&["OR1", "OR2"]), Some(vec![Handle, Ignore]));
     assert_eq!(decided(&["OR2", "OR3"]), None);
+}
+
+struct Panics;
+
+impl Handler for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn takes(&self, _event_type: &str) -> bool {
+        true
+    }
+
+    fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
+        tx.execute("INSERT INTO effect (event_id) VALUES (?1)", [event.id])?;
+        panic!("a bug of this handler");
+    }
+}
+
+#[test]
+fn a_handler_that_panics_leaves_word_of_the_event_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let conn = db::open_writer(&path).unwrap();
+    conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
+    let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
+    let thread = thread::spawn(|| writer.run());
+    let endpoint = Arc::new(Endpoint::new(configured(dir.path()), vec![Arc::new(Panics)]));
+    let event = event(&endpoint, "evt_1");
+    let incoming = Arc::new(Incoming::new(endpoint, vec![(event, Disposition::Handle)], 1_000));
+    let (answer, answers) = mpsc::channel();
+    let failing = Arc::clone(&incoming);
+    handle.submit_noting(
+        move |tx| incoming.store(tx),
+        Box::new(move |tx, error| failing.note_failure(tx, error)),
+        move |result| answer.send(result).unwrap(),
+    );
+    assert!(matches!(answers.recv(), Ok(Err(WriteError::Job(_)))));
+    drop(handle);
+    thread.join().unwrap().unwrap();
+    let noted = "SELECT event_id || ': ' || error FROM webhook_failures";
+    assert_eq!(support::text(&dir, noted), "evt_1: panicked: a bug of this handler");
+    assert_eq!(count(&dir, "SELECT (SELECT count(*) FROM effect) + (SELECT count(*) FROM webhook_inbox)"), 0);
 }

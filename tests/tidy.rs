@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "db",
             "clock",
             "sync",
+            "verify",
             "failpoint",
         ],
     ),

@@ -248,13 +248,18 @@ pub(crate) struct EventArgs {
     pub(crate) endpoint: Option<String>,
 }
 
+/// The state of events that are not stored, because their work fails.
+pub(crate) const FAILING: &str = "failing";
+
 /// The filters of events; they add up.
 #[derive(Debug, Args)]
 pub(crate) struct Filters {
     #[command(flatten)]
     pub(crate) shared: SharedFilters,
     /// Only in this state
-    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined"])]
+    ///
+    /// "failing": events whose work fails, so that they are not stored and the provider sends them again
+    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined", FAILING])]
     pub(crate) state: Option<String>,
 }
 

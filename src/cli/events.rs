@@ -3,12 +3,13 @@
 use std::io::Write as _;
 
 use inboxd::config::{Instance, closest};
+use inboxd::inbox::failures::{self, FailingEvent};
 use inboxd::inbox::{self, Event, Filter};
 use inboxd::printable::printable;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, Filters};
+use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, FAILING, Filters};
 use super::store::{self, read_failed, short_time, since_and_until};
 use super::story::Story;
 use super::table::{Column, List, flexible, whole};
@@ -36,11 +37,24 @@ const COLUMNS: [Column; 7] = [
     flexible("DUPLICATES", 10, 3),
 ];
 
+const FAILING_COLUMNS: [Column; 7] = [
+    flexible("FIRST (UTC)", 10, 3),
+    whole("LATEST (UTC)"),
+    flexible("DELIVERIES", 10, 2),
+    flexible("ENDPOINT", 8, 0),
+    flexible("EVENT", 20, 0),
+    flexible("TYPE", 10, 1),
+    flexible("ERROR", 12, 0),
+];
+
 fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
     let (instance, conn) = store::open(context)?;
     warn_of_unknown_endpoint(&instance, args.filters.shared.endpoint.as_deref());
     let limit = args.filters.shared.limit;
+    if filter.state.as_deref() == Some(FAILING) {
+        return list_failing(args, &conn, &filter);
+    }
     // before the list: what is stored in between is shown as new, not lost
     let last_id = inbox::last_id(&conn).map_err(read_failed)?;
     let (mut events, goes_on) = store::bounded(limit, |limit| inbox::list(&conn, &filter, limit))?;
@@ -87,6 +101,46 @@ fn row(event: &Event) -> Vec<String> {
         event.state.clone(),
         event.duplicates.to_string(),
     ]
+}
+
+/// Events that are not stored: all that is known of them is that their work fails.
+fn list_failing(args: &EventsListArgs, conn: &Connection, filter: &Filter) -> Result<(), Failure> {
+    let limit = args.filters.shared.limit;
+    let (events, goes_on) = store::bounded(limit, |limit| failures::list(conn, filter, limit))?;
+    store::say_where_it_ends("latest", events.len(), goes_on);
+    if args.json {
+        return put_lines(events.iter().map(failing_json));
+    }
+    if events.is_empty() {
+        say("no event fails");
+        return Ok(());
+    }
+    let row = |event: &FailingEvent| {
+        vec![
+            short_time(event.first_at_ms),
+            short_time(event.last_at_ms),
+            event.count.to_string(),
+            event.endpoint.clone(),
+            event.event_id.clone(),
+            event.event_type.clone().unwrap_or_else(|| "-".to_owned()),
+            event.error.clone(),
+        ]
+    };
+    let rows: Vec<_> = events.iter().map(row).collect();
+    put(&List::new(&FAILING_COLUMNS, args.show.wide).lay_out(&rows))
+}
+
+fn failing_json(event: &FailingEvent) -> Value {
+    json!({
+        "endpoint": event.endpoint,
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "state": FAILING,
+        "last_error": event.error,
+        "deliveries": event.count,
+        "first_at_ms": event.first_at_ms,
+        "last_at_ms": event.last_at_ms,
+    })
 }
 
 /// Events of an endpoint that is no longer configured can be listed: it is not an error.

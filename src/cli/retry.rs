@@ -9,7 +9,7 @@ use inboxd::proxy::{self, HandedOn};
 use inboxd::{clock, printable::printable};
 use rusqlite::{Connection, Transaction};
 
-use super::args::RetryArgs;
+use super::args::{FAILING, RetryArgs};
 use super::events::filter;
 use super::store::{self, counted, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
@@ -20,6 +20,12 @@ const STRETCH: u32 = 100;
 /// Events named by id are retried at once; those chosen by filters need `--yes`.
 pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
     let filter = filter(&args.filters)?;
+    if filter.state.as_deref() == Some(FAILING) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "events whose work fails are not stored: their providers send them again, and can be asked to",
+        ));
+    }
     let (instance, conn) = store::open_to_write(context)?;
     if args.event_ids.is_empty() {
         return retry_matching(&conn, &instance, args, &filter);

@@ -1,6 +1,7 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
 use inboxd::config::Instance;
+use inboxd::inbox::failures::{self, FailingType};
 use inboxd::inbox::recent::{self, Gap, OfType, Took};
 use inboxd::outbox::{self, Standing};
 use inboxd::printable::printable;
@@ -17,6 +18,7 @@ struct Status {
     destinations: Vec<String>,
     inbox: inbox::Summary,
     reviews_open: i64,
+    failing: Vec<FailingType>,
     outbox: Vec<Standing>,
     last_purge: Option<(String, i64)>,
     last_hour: Vec<OfType>,
@@ -43,6 +45,7 @@ impl Status {
             destinations: instance.destinations,
             inbox: inbox::summary(conn)?,
             reviews_open: reviews::open_count(conn)?,
+            failing: failures::by_type(conn)?,
             outbox: outbox::standings(conn)?,
             last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
@@ -90,6 +93,7 @@ impl Status {
             "pending": self.count("pending") + self.count("processing"),
             "oldest_unprocessed_age_s": self.oldest_unprocessed_age_s(),
             "reviews_open": self.reviews_open,
+            "failing": self.failing.iter().map(failing_json).collect::<Value>(),
             "last_purge": self.last_purge.as_ref().map(|(what, at_ms)| json!({ "purged": what, "at_ms": at_ms })),
             "last_hour": self.last_hour.iter().map(type_json).collect::<Value>(),
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
@@ -112,6 +116,9 @@ impl Status {
         );
         if let Some(age_s) = self.oldest_unprocessed_age_s() {
             text.push_str(&format!("oldest of those that wait: {age_s} s\n"));
+        }
+        for failing in &self.failing {
+            text.push_str(&in_words(failing));
         }
         if let Some((what, at_ms)) = &self.last_purge {
             text.push_str(&format!("last purge    {} ({what})\n", time(*at_ms)));
@@ -175,6 +182,30 @@ fn answers(text: &str) -> Option<[i64; 3]> {
 
 fn type_json(of: &OfType) -> Value {
     json!({ "event_type": of.event_type, "events": of.events, "duplicates": of.duplicates })
+}
+
+fn failing_json(failing: &FailingType) -> Value {
+    json!({
+        "endpoint": failing.endpoint,
+        "event_type": failing.event_type,
+        "events": failing.events,
+        "deliveries": failing.deliveries,
+        "last_error": failing.error,
+        "first_at_ms": failing.first_at_ms,
+        "last_at_ms": failing.last_at_ms,
+    })
+}
+
+fn in_words(failing: &FailingType) -> String {
+    let FailingType { events, deliveries, .. } = failing;
+    format!(
+        "FAILING       {} {}: {events} events in {deliveries} deliveries from {} to {}, and nothing of them is stored: {}\n",
+        printable(&failing.endpoint),
+        printable(failing.event_type.as_deref().unwrap_or("(without a type)")),
+        time(failing.first_at_ms),
+        time(failing.last_at_ms),
+        printable(&failing.error),
+    )
 }
 
 /// What keeps rows from being sent, in words.

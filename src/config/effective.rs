@@ -120,6 +120,7 @@ fn alert_table(alert: &Alert) -> Table {
         AlertOn::Review => "review".to_owned(),
         AlertOn::Oldest(age) => format!("oldest>{}", duration_text(*age)),
         AlertOn::Dead => "dead".to_owned(),
+        AlertOn::Failing(age) => format!("failing>{}", duration_text(*age)),
         AlertOn::Disk => "disk".to_owned(),
     };
     let (url, command) = match &alert.via {

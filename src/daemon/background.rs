@@ -19,6 +19,7 @@ use crate::db;
 use crate::dispatcher::{self, Dispatcher, Tick};
 use crate::http::Answers;
 use crate::proxy;
+use crate::receive;
 use crate::retention::Purge;
 use crate::sync::Wake;
 use crate::worker::{Step, Worker};
@@ -38,6 +39,9 @@ const ALERT_EVERY: Duration = Duration::from_secs(5);
 
 /// Between two notes of what deliveries were answered.
 const ANSWERS_EVERY: Duration = Duration::from_secs(5);
+
+/// Between two looks for failing events that their providers send no more.
+const GIVEN_UP_EVERY: u32 = 12;
 
 /// Until the store is asked again.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
@@ -85,6 +89,8 @@ pub(super) struct Settings {
     pub(super) alert: Option<Alert>,
     pub(super) database: PathBuf,
     pub(super) answers: Arc<Answers>,
+    /// Every endpoint, and for how long its provider sends again what failed.
+    pub(super) patience: Vec<(String, Duration)>,
 }
 
 impl Background {
@@ -130,7 +136,9 @@ impl Background {
         background.threads.push(spawn("retention", tidy_up)?);
         let writer = writer.clone();
         let (noting, answers, stop) = (writer.clone(), settings.answers, Arc::clone(&background.stop));
-        background.threads.push(spawn("answers", move || note_answers(&noting, &answers, &stop))?);
+        background.threads.push(spawn("answers", move || {
+            note_answers(&noting, &answers, &settings.patience, &stop);
+        })?);
         if let Some(alert) = settings.alert {
             let (stop, database) = (Arc::clone(&background.stop), settings.database);
             background.threads.push(spawn("alerts", move || watch(&writer, &alert, &database, &stop))?);
@@ -243,10 +251,16 @@ fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Pat
 }
 
 /// Keeps what `status` shows: `2xx 4xx 5xx` since the start. Nothing is written while nothing comes.
-fn note_answers(writer: &WriterHandle, answers: &Answers, stop: &Stop) {
+fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, Duration)], stop: &Stop) {
     let mut noted = None;
     let mut is_running = true;
-    while is_running {
+    for round in (0..GIVEN_UP_EVERY).cycle() {
+        if !is_running {
+            return;
+        }
+        if round == 0 {
+            ask_about_failures(writer, patience);
+        }
         let counts = answers.counts();
         if noted != Some(counts) {
             let text = counts.map(|count| count.to_string()).join(" ");
@@ -257,6 +271,16 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, stop: &Stop) {
             }
         }
         is_running = stop.pause(ANSWERS_EVERY);
+    }
+}
+
+fn ask_about_failures(writer: &WriterHandle, patience: &[(String, Duration)]) {
+    match receive::ask_about_failures(writer, patience, clock::now_ms()) {
+        Ok(0) => {}
+        Ok(count) => log::error!(
+            "{count} events failed for as long as their providers send them, and are not stored: inboxd reviews list"
+        ),
+        Err(error) => log::debug!("failing events are looked for later: {error}"),
     }
 }
 

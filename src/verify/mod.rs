@@ -21,6 +21,7 @@ mod envelope;
 mod handshake;
 mod explain;
 mod sign;
+mod patience;
 mod samples;
 mod wanted;
 
@@ -29,6 +30,7 @@ pub use envelope::Envelope;
 pub use explain::{Report, explain, report};
 pub use handshake::Reply;
 pub use identity::is_test_send;
+pub use patience::gives_up_after;
 pub use presets::{Acceptance, BodyVaries, Handshake, Preset};
 pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;

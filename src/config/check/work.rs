@@ -10,7 +10,7 @@ use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_durat
 use crate::outgoing::url_rule;
 
 /// What `on` is where it is not written.
-const ALERT_ON: [&str; 4] = ["review", "oldest>10m", "dead", "disk"];
+const ALERT_ON: [&str; 5] = ["review", "oldest>10m", "failing>10m", "dead", "disk"];
 
 impl Checker {
     pub(super) fn worker(&mut self, raw: &RawWorker, handler_timeout: Duration) -> Worker {
@@ -83,7 +83,8 @@ impl Checker {
             None if typed == "review" => Some(AlertOn::Review),
             None if typed == "dead" => Some(AlertOn::Dead),
             None if typed == "disk" => Some(AlertOn::Disk),
-            Some(("oldest", age)) => match parse_duration(age) {
+            Some((what @ ("oldest" | "failing"), age)) => match parse_duration(age) {
+                Ok(age) if what == "failing" => Some(AlertOn::Failing(age)),
                 Ok(age) => Some(AlertOn::Oldest(age)),
                 Err(rule) => {
                     self.problem("alert.on", format!("\"{typed}\": {rule}"));
