@@ -56,6 +56,8 @@ pub struct Config {
     pub runtime_dir: Option<PathBuf>,
     /// The public base URL, without a final slash; needed by providers that sign the URL.
     pub public_url: Option<String>,
+    /// Others under which providers may know it.
+    pub other_public_urls: Vec<String>,
     /// Where connections are accepted.
     pub listen: Listen,
     /// Bounds on what is accepted.

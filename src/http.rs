@@ -429,10 +429,10 @@ fn log_rejection(name: &str, peer: Option<IpAddr>, rejection: &Rejection) {
         Rejection::TimestampOutsideTolerance { skew_s } => {
             format!(" peer={} skew_s={skew_s}", Peer(peer))
         }
-        Rejection::SignatureMissing
-        | Rejection::EventIdMissing
-        | Rejection::SignatureMalformed
-        | Rejection::SignatureMismatch => format!(" peer={}", Peer(peer)),
+        Rejection::SignatureMalformed { part } => format!(" peer={}: {part}", Peer(peer)),
+        Rejection::SignatureMissing | Rejection::EventIdMissing | Rejection::SignatureMismatch => {
+            format!(" peer={}", Peer(peer))
+        }
     });
 }
 

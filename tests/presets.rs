@@ -195,7 +195,9 @@ fn a_changed_bit_is_never_accepted_where_it_is_signed() {
                     .iter()
                     .map(|(n, v)| (n, if n == header { changed.as_str() } else { v }))
                     .collect();
-                assert!(case.verify(&verifier, &tampered, body).is_err(), "{name} {header}: {changed}");
+                let refused = case.verify(&verifier, &tampered, body).is_err();
+                let same = support::same_signature(verifier.scheme(), value, &changed);
+                assert!(refused || same, "{name} {header}: {changed}");
             }
         }
     }
@@ -216,7 +218,8 @@ fn a_cut_signature_is_never_accepted() {
                 let cut: Headers =
                     headers.iter().map(|(n, v)| (n, if n == header { &value[..end] } else { v })).collect();
                 let verified = case.verify(&verifier, &cut, case.body.as_bytes());
-                assert!(verified.is_err(), "{} {header}: {}", case.provider, &value[..end]);
+                let only_padding = value[end..].bytes().all(|byte| byte == b'=');
+                assert!(verified.is_err() || only_padding, "{} {header}: {}", case.provider, &value[..end]);
             }
         }
         let none = Headers::default();

@@ -242,7 +242,9 @@ fn a_changed_bit_anywhere_is_never_accepted() {
                 let changed: String = changed.iter().map(|byte| char::from(*byte)).collect();
                 let tampered: Headers =
                     good.iter().map(|(n, v)| (n, if n == name { changed.as_str() } else { v })).collect();
-                assert!(verify(&verifier, &tampered, body, NOW_S).is_err(), "{verifier:?} {name}: {changed}");
+                let refused = verify(&verifier, &tampered, body, NOW_S).is_err();
+                let same = support::same_signature(verifier.scheme(), value, &changed);
+                assert!(refused || same, "{verifier:?} {name}: {changed}");
             }
         }
     }
@@ -256,7 +258,7 @@ fn truncated_extended_and_empty_signatures_are_refused() {
         let verifier = verifier_of(scheme, &[secret]);
         let is_signature = |name: &str| name.to_ascii_lowercase().contains("sig");
         let (_, value) = good.iter().find(|(name, _)| is_signature(name)).unwrap();
-        let tails = ["0", "==", "A=", ",", " ", "=x", "\u{0}", "?"].map(|tail| format!("{value}{tail}"));
+        let tails = ["0", "==", "A=", ",", "=x", "\u{0}", "?"].map(|tail| format!("{value}{tail}"));
         for changed in (0..value.len()).map(|end| value[..end].to_owned()).chain(tails) {
             let tampered: Headers =
                 good.iter().map(|(n, v)| (n, if is_signature(n) { changed.as_str() } else { v })).collect();
@@ -266,7 +268,9 @@ fn truncated_extended_and_empty_signatures_are_refused() {
                 .scheme()
                 .preset()
                 .is_some_and(|preset| changed == format!("{value}{}", preset.recipe.list_separator));
-            assert!(refused.is_err() || only_a_separator, "{verifier:?} {changed}");
+            let only_padding =
+                changed.len() < value.len() && value[changed.len()..].bytes().all(|b| b == b'=');
+            assert!(refused.is_err() || only_a_separator || only_padding, "{verifier:?} {changed}");
         }
     }
 }
@@ -311,6 +315,8 @@ fn each_refusal_of_a_stripe_signature_has_its_word() {
         "t=1700000000,v1=GOOD",
         "t=1700000000,v1=,v1=zz,v1=OTHER,v1=GOOD,v0=OTHER",
         "v1=GOOD,t=1700000000,scheme,=,==,v2=OTHER",
+        "t=1700000000, v1=GOOD",
+        "t= 1700000000 , V1 = UPPER",
     ];
     let mismatch = [
         "t=1700000000,v1=OTHER",
@@ -322,9 +328,6 @@ fn each_refusal_of_a_stripe_signature_has_its_word() {
         "abc",
         "????",
         "t=1700000000,v0=GOOD",
-        "t=1700000000, v1=GOOD",
-        "t=1700000000,V1=GOOD",
-        "t=1700000000,v1=UPPER",
         "t=1700000000,v1=GOOD=x",
         "t=1700000000,v1=GOOD00",
         "v1=GOOD",
@@ -333,7 +336,6 @@ fn each_refusal_of_a_stripe_signature_has_its_word() {
         "t=+1700000000,v1=GOOD",
         "t=-1700000000,v1=GOOD",
         "t=01700000000,v1=GOOD",
-        "t= 1700000000,v1=GOOD",
         "t=1700000000.0,v1=GOOD",
         "t=0,v1=GOOD",
         "t=99999999999999999999,v1=GOOD",
@@ -662,9 +664,36 @@ fn a_custom_scheme_that_cannot_work_is_refused_with_key_value_and_advice() {
         ("signed = '{ts}{body}'\ntimestamp = 'X-T'", "timestamp|X-T|header:NAME"),
         ("timestamp_unit = 'ms'", "timestamp_unit|ms"),
         ("timestamp_unit = 'min'", "timestamp_unit|min|\"ms\""),
+        ("timestamp_unit = 'rfc3339'", "timestamp_unit|rfc3339|no timestamp"),
+        ("signed = '{ts}{body}'\ntimestamp = 'header:x-signature'", "timestamp|one header cannot be"),
+        (
+            "list_separator = ','\npair = 'v1'\nsigned = '{ts}{body}'\ntimestamp = 'pair:v1'",
+            "timestamp|signature",
+        ),
+        ("list_separator = 'a'", "list_separator|inside signatures"),
+        ("list_separator = '='\nencoding = 'base64'", "list_separator|inside signatures"),
+        ("list_separator = ','\nprefix = 'v1,'", "list_separator|prefix"),
+        ("list_separator = ' ='\npair = 'v1'", "list_separator|KEY=VALUE"),
+        (
+            "list_separator = ':'\npair = 'v1'\nsigned = '{ts}{body}'\ntimestamp = 'pair:t'\ntimestamp_unit = 'rfc3339'",
+            "list_separator|time",
+        ),
+        ("prefix = ' sha256='", "prefix|blanks"),
+        ("event_id = 'json:/a~b'", "json:/a~b|~0"),
+        ("challenge = 'json:/challenge'", "challenge_when|header:NAME=VALUE"),
+        ("challenge = '/challenge'\nchallenge_when = 'json:/type=test'", "challenge|json:/pointer"),
+        ("challenge_when = 'json:/type=test'", "challenge_when|no challenge"),
+        ("challenge = 'json:/c'\nchallenge_when = 'type=test'", "challenge_when|header:NAME=VALUE"),
+        (
+            "challenge = 'json:/c'\nchallenge_when = 'json:/type=test'\nchallenge_answer = 'xml'",
+            "challenge_answer|xml",
+        ),
+        ("algorithm = 'token'\nsigned = '{body}'", "signed|nothing is signed"),
+        ("algorithm = 'token'\nencoding = 'hex'", "encoding|nothing is signed"),
+        ("algorithm = 'basic'\ntimestamp = 'json:/t'", "timestamp|nothing is signed"),
         ("encoding = 'HEX'", "encoding|HEX|\"hex\""),
         ("key = 'raw'", "key|raw|\"text\""),
-        ("algorithm = 'ed25519'", "algorithm|ed25519|\"sha256\" or \"sha1\""),
+        ("algorithm = 'ed25519'", "algorithm|ed25519|\"sha512\" or \"token\" or \"basic\""),
         ("signed = '{params}{body}'", "signed|params|unknown"),
         ("algorithm = 'md5'", "algorithm|md5|\"sha256\""),
         ("pair = 'v1'", "pair|v1|list_separator"),
@@ -677,6 +706,7 @@ fn a_custom_scheme_that_cannot_work_is_refused_with_key_value_and_advice() {
         let error = custom(&format!("signature_header = 'X-Signature'\n{keys}")).unwrap_err();
         assert!(words.split('|').all(|word| error.contains(word)), "{words} in {error}");
     }
+    assert!(custom("algorithm = 'token'").unwrap_err().contains("signature_header"));
     for name in ["", "X Sig", "*"] {
         let error = custom(&format!("signature_header = '{name}'")).unwrap_err();
         assert!(error.contains("signature_header") && error.contains("X-Signature"), "{error}");
@@ -698,7 +728,10 @@ fn a_custom_scheme_has_exactly_the_documented_keys() {
         event_id = 'json:/id'
         event_type = 'json:/type'
         object_id = 'json:/object'
-        form_field = 'payload'";
+        form_field = 'payload'
+        challenge = 'json:/challenge'
+        challenge_when = 'header:X-Type=verification'
+        challenge_answer = 'text'";
     assert!(custom(full).is_ok());
     assert!(custom("signature_header = 'X-Signature'").is_ok());
     assert!(custom("signature_header = 'X'\nsigature = 'x'").is_err());

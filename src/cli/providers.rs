@@ -92,10 +92,12 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     if recipe.batch.is_some() {
         facts.push(("Batch", "several events in one delivery, each stored by itself".to_owned()));
     }
+    let key = format!("the key is made of {}", recipe.event_key.join(", "));
+    let signed = if scheme.id_is_signed() { "signed" } else { "NOT signed" };
     let id = match (recipe.event_id, recipe.event_key) {
-        ([], key) => format!("none; the key is made of {}", key.join(", ")),
-        (id, _) if scheme.id_is_signed() => format!("{}, signed", sources(id)),
-        (id, _) => format!("{}, NOT signed", sources(id)),
+        ([], _) => format!("none; {key}"),
+        (id, []) => format!("{}, {signed}", sources(id)),
+        (id, _) => format!("{}, {signed}; where there is none, {key}", sources(id)),
     };
     facts.push(("Event id", id));
     let action =

@@ -38,6 +38,8 @@ pub(super) const OWN_SECRETS: &str = "secrets";
 
 /// All unfinished bodies share a budget of this size, so one body cannot be larger.
 const BODY_BYTES_MAX: u64 = 64 << 20;
+/// A signature over the URL is tried with each.
+const PUBLIC_URLS_MAX: usize = 8;
 /// Stripe lets an event be sent again for 30 days.
 const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
 
@@ -88,7 +90,7 @@ pub(super) fn finish(
     let place = c.place(&raw);
     c.is_embedded = place.embedded.is_some();
     c.reading = c.reading_of(&raw.secrets, &place.data_dir);
-    let public_url = raw.public_url.and_then(|url| c.public_url(&url));
+    let mut public_urls = raw.public_url.map_or(Vec::new(), |urls| c.public_urls(&urls.0));
     let listen = c.listen(&raw.listen);
     let limits = c.limits(&raw.limits);
     let worker = c.worker(&raw.worker, limits.handler_timeout);
@@ -97,12 +99,12 @@ pub(super) fn finish(
     let destinations = c.in_file_order("destination", raw.destination.into_iter());
     let known: Vec<String> = destinations.iter().map(|(name, _)| name.clone()).collect();
     let endpoints = c.in_file_order("endpoint", raw.endpoint.into_iter());
-    let endpoints: Vec<_> =
+    let mut endpoints: Vec<_> =
         endpoints.into_iter().filter_map(|(name, raw)| c.endpoint(name, raw, &limits, &known)).collect();
     let destinations =
         destinations.into_iter().filter_map(|(name, raw)| c.destination(name, raw, &endpoints)).collect();
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.verifier.scheme().signs_url()) {
-        if public_url.is_none() {
+        if public_urls.is_empty() {
             let key = format!("endpoint.{}.provider", endpoint.name);
             let rule = format!(
                 "\"{}\": signs the URL; write public_url = \"https://…\" as the provider knows it",
@@ -111,6 +113,10 @@ pub(super) fn finish(
             c.problem(key, rule);
         }
     }
+    for endpoint in &mut endpoints {
+        endpoint.verifier.known_at(&public_urls);
+    }
+    let other_public_urls = public_urls.split_off(public_urls.len().min(1));
     if endpoints.is_empty() && c.problems.is_empty() && file.is_some() {
         c.warn(
             "there is no endpoint, so nothing can be received; add [endpoint.NAME], see `inboxd init`"
@@ -126,7 +132,8 @@ pub(super) fn finish(
         data_dir: place.data_dir,
         embedded: place.embedded,
         runtime_dir: super::runtime_dir(),
-        public_url,
+        public_url: public_urls.pop(),
+        other_public_urls,
         listen,
         limits,
         endpoints,
@@ -247,6 +254,15 @@ impl Checker {
             );
         }
         path
+    }
+
+    fn public_urls(&mut self, typed: &[String]) -> Vec<String> {
+        if typed.len() > PUBLIC_URLS_MAX {
+            let advice = "each is tried on every delivery whose URL is signed; write fewer";
+            self.problem("public_url", format!("more than {PUBLIC_URLS_MAX} URLs: {advice}"));
+            return Vec::new();
+        }
+        typed.iter().filter_map(|url| self.public_url(url)).collect()
     }
 
     fn public_url(&mut self, typed: &str) -> Option<String> {

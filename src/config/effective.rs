@@ -79,9 +79,13 @@ impl Config {
             None => ("data_dir", &self.data_dir),
             Some(_) => ("database", &self.database),
         };
-        Table::new("")
-            .with(place.0, text(place.1.display()))
-            .with("public_url", optional(self.public_url.as_ref()))
+        let public_url = match (&self.public_url, self.other_public_urls.as_slice()) {
+            (Some(first), [_, ..]) => {
+                texts(&std::iter::once(first).chain(&self.other_public_urls).collect::<Vec<_>>())
+            }
+            (first, _) => optional(first.as_ref()),
+        };
+        Table::new("").with(place.0, text(place.1.display())).with("public_url", public_url)
     }
 
     fn listen_table(&self) -> Table {
@@ -176,7 +180,7 @@ fn endpoint_table(endpoint: &Endpoint, fingerprints: &Fingerprints) -> Table {
 }
 
 /// Keys of a scheme that mean "not used" where they are not set.
-const SCHEME_KEYS_WITHOUT_DEFAULT: [&str; 9] = [
+const SCHEME_KEYS_WITHOUT_DEFAULT: [&str; 12] = [
     "prefix",
     "list_separator",
     "pair",
@@ -186,6 +190,9 @@ const SCHEME_KEYS_WITHOUT_DEFAULT: [&str; 9] = [
     "event_type",
     "object_id",
     "form_field",
+    "challenge",
+    "challenge_when",
+    "challenge_answer",
 ];
 
 fn scheme_table(endpoint: &Endpoint) -> Option<Table> {
@@ -195,11 +202,16 @@ fn scheme_table(endpoint: &Endpoint) -> Option<Table> {
     let plain = Recipe::PLAIN;
     // without a time there is nothing that a unit could be of
     let unit = scheme.contains_key("timestamp").then_some(plain.timestamp_unit);
+    // where the header holds the secret itself, nothing is signed
+    let signs = !scheme.get("algorithm").is_some_and(|word| word == "token" || word == "basic");
+    if scheme.get("signature_header").is_some_and(|name| name == "") {
+        scheme.insert(String::from("signature_header"), json!("Authorization"));
+    }
     for (key, default) in [
-        ("encoding", Some(plain.encoding)),
+        ("encoding", signs.then_some(plain.encoding)),
         ("algorithm", Some(plain.algorithm)),
-        ("key", Some(plain.key)),
-        ("signed", Some(plain.signed)),
+        ("key", signs.then_some(plain.key)),
+        ("signed", signs.then_some(plain.signed)),
         ("timestamp_unit", unit),
     ] {
         scheme.entry(key).or_insert_with(|| json!(default));

@@ -16,7 +16,7 @@ use crate::verify::CustomScheme;
 pub(super) struct RawConfig {
     pub(super) data_dir: Option<String>,
     pub(super) database: Option<String>,
-    pub(super) public_url: Option<String>,
+    pub(super) public_url: Option<RawTexts>,
     pub(super) listen: RawListen,
     pub(super) secrets: RawSecrets,
     pub(super) limits: RawLimits,
@@ -149,6 +149,33 @@ impl<'de> Deserialize<'de> for RawDuration {
             }
         }
         deserializer.deserialize_str(Typed)
+    }
+}
+
+/// One text, or a list of them.
+#[derive(Debug, Clone)]
+pub(super) struct RawTexts(pub(super) Vec<String>);
+
+impl<'de> Deserialize<'de> for RawTexts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Typed;
+        impl<'de> Visitor<'de> for Typed {
+            type Value = RawTexts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes, or a list of them")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<RawTexts, E> {
+                Ok(RawTexts(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<RawTexts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(RawTexts(texts))
+            }
+        }
+        deserializer.deserialize_any(Typed)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The pieces of a signed string that are not simply there: they are put together as two providers do it.
 //!
 //! Twilio signs the sorted fields of a form, or a hash of the body in the URL; Contentful signs chosen
-//! headers and a path of its own spelling. Nothing here decides whether a signature holds.
+//! headers and a path of its own spelling. A signed URL may be one of several spellings of what was typed into
+//! the provider's form. Nothing here decides whether a signature holds.
 
 use std::collections::BTreeSet;
 
@@ -62,6 +63,101 @@ pub fn with_body_hash(url: &str, body: &[u8]) -> String {
     let is_hash = |pair: &&str| pair.split('=').next() == Some(BODY_HASH_PARAMETER);
     let others = query.split('&').filter(|pair| !pair.is_empty() && !is_hash(pair));
     format!("{path}?{}", others.chain([hash.as_str()]).collect::<Vec<_>>().join("&"))
+}
+
+/// More spellings of one URL are not tried: each costs a MAC of the whole body.
+const SPELLINGS_MAX: usize = 32;
+
+/// Another spelling of a URL, where this way of spelling makes a difference.
+type Way<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What a provider may have signed instead of these URLs, which come first: without user and password, without
+/// the port or with the usual one written out; `slash`: with or without a slash at the end of the path;
+/// `decoded` (HubSpot): with some percent-escapes decoded.
+pub(super) fn spellings(urls: Vec<String>, slash: bool, decoded: bool) -> Vec<String> {
+    let slashed = |url: &str| slash.then(|| other_slash(url)).flatten();
+    let decode = |url: &str| decoded.then(|| unescaped(url)).flatten();
+    let mut spelled = urls;
+    for way in [&without_user as Way<'_>, &other_port, &slashed, &decode] {
+        let other: Vec<_> = spelled.iter().filter_map(|url| way(url)).collect();
+        for url in other {
+            if !spelled.contains(&url) {
+                spelled.push(url);
+            }
+        }
+    }
+    spelled.truncate(SPELLINGS_MAX);
+    spelled
+}
+
+/// `https://`, `user@host:443`, `/path?query`
+fn parts(url: &str) -> Option<(&str, &str, &str)> {
+    let host = url.find("://")? + 3;
+    let (scheme, rest) = url.split_at(host);
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    Some((scheme, authority, path))
+}
+
+fn without_user(url: &str) -> Option<String> {
+    let (scheme, authority, path) = parts(url)?;
+    let (_, host) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}{host}{path}"))
+}
+
+/// Twilio's libraries try a URL both with and without its port.
+fn other_port(url: &str) -> Option<String> {
+    let (scheme, authority, path) = parts(url)?;
+    let digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    match authority.rsplit_once(':').filter(|(_, port)| digits(port)) {
+        Some((host, _)) => Some(format!("{scheme}{host}{path}")),
+        None => {
+            let port = if scheme.eq_ignore_ascii_case("http://") { 80 } else { 443 };
+            Some(format!("{scheme}{authority}:{port}{path}"))
+        }
+    }
+}
+
+fn other_slash(url: &str) -> Option<String> {
+    let (scheme, authority, path) = parts(url)?;
+    let (path, query) = path.split_at(path.find(['?', '#']).unwrap_or(path.len()));
+    Some(match path.strip_suffix('/') {
+        Some(path) => format!("{scheme}{authority}{path}{query}"),
+        None => format!("{scheme}{authority}{path}/{query}"),
+    })
+}
+
+/// The escapes that HubSpot's documentation lists, and no others: decoding all of them would let somebody else's
+/// URL pass for the signed one.
+fn unescaped(url: &str) -> Option<String> {
+    let mut out = String::with_capacity(url.len());
+    let mut rest = url;
+    while let Some(at) = rest.find('%') {
+        let escape = rest.get(at..at + 3).unwrap_or_default().to_ascii_uppercase();
+        let decoded = match escape.as_str() {
+            "%3A" => ":",
+            "%2F" => "/",
+            "%3F" => "?",
+            "%40" => "@",
+            "%21" => "!",
+            "%24" => "$",
+            "%27" => "'",
+            "%28" => "(",
+            "%29" => ")",
+            "%2A" => "*",
+            "%2C" => ",",
+            "%3B" => ";",
+            _ => {
+                out.push_str(&rest[..=at]);
+                rest = &rest[at + 1..];
+                continue;
+            }
+        };
+        out.push_str(&rest[..at]);
+        out.push_str(decoded);
+        rest = &rest[at + 3..];
+    }
+    out.push_str(rest);
+    (out != url).then_some(out)
 }
 
 /// Contentful: path and query, the query percent-encoded as a whole, and both encoded once more.
@@ -138,6 +234,33 @@ mod tests {
         {
             assert_eq!(signed(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_url_is_spelled_in_a_few_ways_and_never_in_many() {
+        let spelled = |url: &str, decoded| spellings(vec![url.to_owned()], true, decoded);
+        let all = spelled("https://u:p@h.example/in?a=b%3Ac", false);
+        for url in [
+            "https://h.example/in?a=b%3Ac",
+            "https://h.example:443/in?a=b%3Ac",
+            "https://h.example/in/?a=b%3Ac",
+            "https://u:p@h.example:443/in/?a=b%3Ac",
+        ] {
+            assert!(all.iter().any(|one| one == url), "{url} in {all:?}");
+        }
+        assert_eq!(all.first().map(String::as_str), Some("https://u:p@h.example/in?a=b%3Ac"));
+        assert!(!all.iter().any(|url| url.contains("b:c")));
+        assert!(
+            spelled("https://h.example/in?a=b%3ac%20d", true)
+                .contains(&"https://h.example/in?a=b:c%20d".to_owned())
+        );
+        assert!(spelled("http://[::1]:8080/in", false).contains(&"http://[::1]/in".to_owned()));
+        assert!(spelled("http://h.example", false).contains(&"http://h.example:80/".to_owned()));
+        let many: Vec<_> = (0..100).map(|n| format!("https://h{n}.example/in")).collect();
+        assert_eq!(spellings(many, true, true).len(), SPELLINGS_MAX);
+        assert_eq!(spelled("", true), [""]);
+        let exact = spellings(vec![String::from("https://h.example/in")], false, false);
+        assert_eq!(exact, ["https://h.example/in", "https://h.example:443/in"]);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::identity::{self, EventId};
-use super::scheme::{Flaw, Presented, SIGNATURES_MAX, Scheme, Timestamp, rename};
-use super::secret::{Encoding, Judge, KeyForm, Keyed, joined};
+use super::scheme::{Flaw, Presented, SECONDS_BELOW, Scheme, TimeUnit, Timestamp, rename};
+use super::secret::{Judge, KeyForm, Keyed, Malformed, joined};
 use super::{Delivery, Headers, Key, Rejection, Secret, Verifier, age_ms, handshake, presets, skew_s};
 
 mod rewritten;
@@ -24,9 +24,6 @@ use rewritten::rewritten;
 
 /// How many bytes of the signed string are shown at each end.
 const SIGNED_BYTES_SHOWN: usize = 16;
-
-/// As seconds the year 5138, as milliseconds March 1973: what tells one from the other.
-const SECONDS_BELOW: i64 = 100_000_000_000;
 
 /// The answer of `inboxd verify`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,7 +258,7 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
         return found;
     }
     let parsed = scheme.parse(delivery.headers, delivery.body);
-    if let Some(reply) = key.and_then(|key| handshake::signed(scheme, key, &parsed.json)) {
+    if let Some(reply) = key.and_then(|key| handshake::signed(scheme, key, delivery.headers, &parsed.json)) {
         found.events.push((None, None));
         let status = reply.status;
         found.hints.push(format!(
@@ -290,59 +287,38 @@ pub fn explain(verifier: &Verifier, delivery: &Delivery<'_>, rejection: &Rejecti
                 None => String::from("The event carries no id."),
             }
         }
-        (Ok(_), Rejection::SignatureMissing | Rejection::SignatureMalformed) => {
-            String::from("The signed time inside the body is missing or not a plain decimal number.")
-        }
+        (Ok(_), Rejection::SignatureMalformed { part }) => format!("{}.", capital(part)),
+        (Ok(_), Rejection::SignatureMissing) => explain_missing(scheme, delivery.headers),
     }
 }
 
 fn explain_flaw(scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String {
-    let header = &scheme.header.name;
-    match flaw {
-        Flaw::NoSignature => explain_missing(scheme, delivery.headers),
-        Flaw::SeveralLines(name) => format!(
-            "There is more than one {name} header; a proxy may have merged two requests or added its own."
-        ),
-        Flaw::NamesDisagree(one, other) => format!(
-            "{one} and {other} are both there and say different things; the sender or a proxy must send one set."
-        ),
-        Flaw::NoneLabelled => format!(
-            "{header} has no signature of the expected form, which is {:?} and the signature.",
-            scheme.header.element("")
-        ),
-        Flaw::NoneWellFormed => format!(
-            "{header} has a signature of the expected form, but it is not a whole {} in {}: it was cut off or re-encoded.",
-            scheme.algorithm.title(),
-            scheme.encoding_words()
-        ),
-        Flaw::AlgorithmUnknown(name) => {
-            format!("{name} names an algorithm other than HMAC_SHA1 and HMAC_SHA256.")
-        }
-        Flaw::SignedHeadersOdd(name) => format!(
-            "{name} must list the time's header and itself, and every header it lists must be there exactly once; {}.",
-            received(delivery.headers)
-        ),
+    let received = || received(delivery.headers);
+    let advice = match flaw {
+        Flaw::NoSignature => return explain_missing(scheme, delivery.headers),
+        Flaw::SeveralLines(_) => String::from("; a proxy may have merged two requests or added its own"),
+        Flaw::NamesDisagree(..) => String::from("; the sender or a proxy must send one set"),
+        Flaw::NoneWellFormed(Malformed::Length(_)) => String::from("; it was cut off, or made another way"),
+        Flaw::NoneWellFormed(_) => String::from("; it was re-encoded, or is written another way"),
+        Flaw::TooMany => String::from("; no provider sends so many"),
+        Flaw::TimestampMissing(_) | Flaw::NoId(_) | Flaw::SignedHeadersOdd(_) => format!("; {}", received()),
+        Flaw::TimestampRepeated => String::from(", so it is unclear which one was signed"),
+        Flaw::AlgorithmUnknown(_) => String::from("; known are HMAC_SHA1 and HMAC_SHA256"),
+        Flaw::IdAmbiguous => String::from(", so the signed text could be read in two ways"),
         Flaw::BodyUncovered => String::from(
-            "The body is no form and its hash is not in the URL (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query.",
+            " (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query",
         ),
-        Flaw::BodyHashDiffers => {
-            String::from("bodySHA256 in the URL is the hash of another body: it was changed on the way.")
-        }
-        Flaw::TooMany => {
-            format!("{header} holds more than {SIGNATURES_MAX} signatures; no provider sends so many.")
-        }
-        Flaw::TimestampMissing => format!("The signed time is missing; {}.", received(delivery.headers)),
-        Flaw::TimestampRepeated => {
-            format!("{header} holds the time more than once, so it is unclear which one was signed.")
-        }
-        Flaw::TimestampNotDecimal => String::from("The signed time is not a plain decimal number."),
-        Flaw::NoId(name) => format!(
-            "The signature covers the id in {name}, which is missing; {}.",
-            received(delivery.headers)
-        ),
-        Flaw::IdAmbiguous => String::from(
-            "The id contains a separator and a number like a time, so the signed text could be read in two ways.",
-        ),
+        Flaw::BodyHashDiffers => String::from(" (bodySHA256): the body was changed on the way"),
+        Flaw::NoneLabelled | Flaw::TimestampUnreadable(_) | Flaw::FieldMissing(_) => String::new(),
+    };
+    format!("{}{advice}.", capital(&flaw.in_words(scheme)))
+}
+
+/// A sentence's beginning, unless it is a name.
+fn capital(text: &str) -> String {
+    match text.strip_prefix("the ").or_else(|| text.strip_prefix("there ")) {
+        Some(_) => format!("T{}", &text[1..]),
+        None => text.to_owned(),
     }
 }
 
@@ -400,18 +376,28 @@ fn explain_mismatch(
              or the body was changed on the way: it must be the exact bytes received.",
         ),
     };
-    if let (Some(timestamp), Some(signed_at)) = (&scheme.timestamp, presented.signed_at) {
-        hint.extend(time_remark(verifier, timestamp, signed_at, now_s));
+    if let (Some(timestamp), Some(signed_at_ms)) = (&scheme.timestamp, presented.signed_at_ms) {
+        hint.extend(time_remark(verifier, timestamp, presented.ts, signed_at_ms, now_s));
     }
     hint
 }
 
-fn time_remark(verifier: &Verifier, timestamp: &Timestamp, signed_at: i64, now_s: i64) -> Option<String> {
-    let looks_like_ms = signed_at >= SECONDS_BELOW;
-    let age_ms = age_ms(timestamp, signed_at, now_s);
-    match (timestamp.unit_ms, looks_like_ms) {
-        (1000, true) => Some(String::from(" The time looks like milliseconds, where seconds are expected.")),
-        (1, false) => Some(String::from(" The time looks like seconds, where milliseconds are expected.")),
+fn time_remark(
+    verifier: &Verifier,
+    timestamp: &Timestamp,
+    text: &str,
+    signed_at_ms: i128,
+    now_s: i64,
+) -> Option<String> {
+    let looks_like_ms = text.parse().is_ok_and(|number: i64| number >= SECONDS_BELOW);
+    let age_ms = age_ms(signed_at_ms, now_s);
+    match (timestamp.unit, looks_like_ms) {
+        (TimeUnit::Seconds, true) => {
+            Some(String::from(" The time looks like milliseconds, where seconds are expected."))
+        }
+        (TimeUnit::Milliseconds, false) => {
+            Some(String::from(" The time looks like seconds, where milliseconds are expected."))
+        }
         _ if verifier.tolerates(age_ms) => None,
         _ => Some(format!(" It is also {} s away from our clock.", skew_s(age_ms).unsigned_abs())),
     }
@@ -576,14 +562,5 @@ impl Verifier {
 impl Presented<'_> {
     fn has(&self, judge: &Judge<'_>) -> bool {
         self.candidates.iter().any(|candidate| bool::from(judge.accepts(candidate)))
-    }
-}
-
-impl Scheme {
-    fn encoding_words(&self) -> &'static str {
-        match self.encoding {
-            Encoding::Hex => "lower-case hex digits",
-            Encoding::Base64 => "padded standard base64",
-        }
     }
 }

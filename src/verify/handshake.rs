@@ -5,11 +5,11 @@
 
 use serde_json::{Value, json};
 
-use super::identity::{form_decoded, is_form};
+use super::identity::{Source, at, form_decoded, is_form};
 use super::presets::Handshake;
-use super::scheme::Scheme;
+use super::scheme::{Challenge, Scheme};
 use super::secret::{Algorithm, Encoding};
-use super::{Delivery, Key};
+use super::{Delivery, Headers, Key};
 
 /// A longer challenge is nobody's.
 const CHALLENGE_BYTES_MAX: usize = 1024;
@@ -40,7 +40,10 @@ pub(super) fn pointers(handshake: Handshake) -> &'static [&'static str] {
 }
 
 /// The answer to a signed handshake.
-pub(super) fn signed(scheme: &Scheme, key: &Key, json: &Value) -> Option<Reply> {
+pub(super) fn signed(scheme: &Scheme, key: &Key, headers: &Headers, json: &Value) -> Option<Reply> {
+    if let Some(challenge) = &scheme.challenge {
+        return echo(challenge, headers, json);
+    }
     match scheme.behaviour().handshake {
         Handshake::SlackChallenge => {
             let challenge = json.get("challenge").and_then(Value::as_str)?;
@@ -48,7 +51,7 @@ pub(super) fn signed(scheme: &Scheme, key: &Key, json: &Value) -> Option<Reply> 
         }
         Handshake::ZoomValidation => {
             let plain = json.pointer("/payload/plainToken").and_then(Value::as_str)?;
-            let tag = key.keyed(Algorithm::Sha256)?.tag(std::iter::once(plain.as_bytes()))?;
+            let tag = key.keyed(Algorithm::Sha256).next()?.tag(std::iter::once(plain.as_bytes()))?;
             let encrypted = tag.encode(Encoding::Hex, Algorithm::Sha256);
             let body = json!({"plainToken": plain, "encryptedToken": encrypted});
             is(json, "/event", "endpoint.url_validation").then(|| reply(200, JSON, body))
@@ -64,6 +67,21 @@ pub(super) fn signed(scheme: &Scheme, key: &Key, json: &Value) -> Option<Reply> 
         }
         Handshake::None | Handshake::DropboxChallenge | Handshake::WooCommercePing => None,
     }
+}
+
+/// The challenge of a sender that has no preset.
+fn echo(challenge: &Challenge, headers: &Headers, json: &Value) -> Option<Reply> {
+    let said = match &challenge.when {
+        Source::Header(name) => headers.first(name),
+        Source::Json(pointer) | Source::Batch(pointer) => at(json, pointer).and_then(Value::as_str),
+    };
+    let is_one = said.is_some_and(|said| said.trim().eq_ignore_ascii_case(&challenge.is));
+    let text = at(json, &challenge.pointer).and_then(Value::as_str).filter(|_| is_one)?;
+    if !challenge.as_json {
+        return Some(reply(200, PLAIN, text));
+    }
+    let field = challenge.pointer.rsplit('/').next().unwrap_or_default();
+    Some(reply(200, JSON, json!({ field.replace("~1", "/").replace("~0", "~"): text })))
 }
 
 /// The answer to a handshake that carries no signature.

@@ -44,7 +44,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn parse(key: &str, text: &str) -> Result<Self, String> {
+    pub(super) fn parse(key: &str, text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Self::Header(name.to_owned())),
             Some(("json", pointer)) if pointer.starts_with('/') => Ok(Self::Json(pointer.to_owned())),
@@ -57,6 +57,14 @@ impl Source {
         match self {
             Self::Header(name) => Some(name),
             Self::Json(_) | Self::Batch(_) => None,
+        }
+    }
+
+    /// The JSON pointer into the event itself, where it is one.
+    pub(super) fn pointer(&self) -> Option<&str> {
+        match self {
+            Self::Json(pointer) => Some(pointer),
+            Self::Header(_) | Self::Batch(_) => None,
         }
     }
 
@@ -101,6 +109,7 @@ pub(super) struct Sources {
     api_version: Vec<Source>,
     integer_ids: bool,
     form_has_no_id: bool,
+    several_at: Option<Source>,
     kept_headers: Vec<String>,
 }
 
@@ -122,6 +131,11 @@ impl Sources {
             api_version: list("api_version", recipe.api_version)?,
             integer_ids: recipe.integer_ids,
             form_has_no_id: recipe.form_has_no_id,
+            several_at: list(
+                "several_at",
+                recipe.several_at.split_terminator('\n').collect::<Vec<_>>().as_slice(),
+            )?
+            .pop(),
             kept_headers: vec![String::from("content-type")],
         };
         let named: Vec<_> = [&sources.event_id, &sources.event_type, &sources.object_id]
@@ -147,10 +161,8 @@ impl Sources {
             &self.livemode,
             &self.api_version,
         ];
-        lists.into_iter().flatten().chain(&self.event_action).chain(keys).filter_map(|source| match source {
-            Source::Json(pointer) => Some(pointer.as_str()),
-            Source::Header(_) | Source::Batch(_) => None,
-        })
+        let single = self.event_action.iter().chain(&self.several_at);
+        lists.into_iter().flatten().chain(single).chain(keys).filter_map(Source::pointer)
     }
 
     /// Adds headers that are stored with the event.
@@ -163,10 +175,12 @@ impl Sources {
         }
     }
 
-    /// The kept headers of a delivery as a JSON object with lower-case names.
-    pub(super) fn kept(&self, headers: &Headers) -> String {
+    /// The kept headers of a delivery as a JSON object with lower-case names: those of the scheme, also where
+    /// the sender used the other family of names.
+    pub(super) fn kept(&self, headers: &Headers, family: Option<(&str, &str)>) -> String {
+        let value = |name: &str| headers.first(&rename(name, family)).or_else(|| headers.first(name));
         let kept: BTreeMap<&str, &str> =
-            self.kept_headers.iter().filter_map(|name| Some((name.as_str(), headers.first(name)?))).collect();
+            self.kept_headers.iter().filter_map(|name| Some((name.as_str(), value(name)?))).collect();
         // a map of texts can always be written
         serde_json::to_string(&kept).unwrap_or_default()
     }
@@ -445,11 +459,17 @@ fn event_type(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -
 
 fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
     let in_header = sources.event_id.iter().find_map(Source::header);
+    if sources.several_at.as_ref().is_some_and(|place| read.in_json(place).is_some()) {
+        return derived(sources, read, defects);
+    }
     if sources.form_has_no_id && is_form(read.headers) && read.parsed.defect.is_none() {
         return derived(sources, read, defects);
     }
     match (read.first(&sources.event_id), in_header) {
-        (Field::Absent, Some(header)) => EventId::HeaderMissing(header.to_owned()),
+        // only newer versions of some senders have the header
+        (Field::Absent, Some(header)) if sources.event_key.is_empty() => {
+            EventId::HeaderMissing(header.to_owned())
+        }
         // An unreadable body has one key, wherever its id is, and one place in the list of things to look at.
         _ if read.parsed.defect.is_some() => EventId::BodyHash,
         (Field::Text(id), _) if id.starts_with(BODY_KEY_PREFIX) => {
@@ -457,9 +477,9 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
             EventId::BodyHash
         }
         (Field::Text(id), _) => EventId::Own(id),
-        (Field::Absent, None) if !sources.event_key.is_empty() => derived(sources, read, defects),
-        (Field::Absent, None) if sources.event_id.is_empty() => EventId::BodyHash,
-        (Field::Absent, None) => {
+        (Field::Absent, _) if !sources.event_key.is_empty() => derived(sources, read, defects),
+        (Field::Absent, _) if sources.event_id.is_empty() => EventId::BodyHash,
+        (Field::Absent, _) => {
             let named: Vec<_> = sources.event_id.iter().map(Source::shown).collect();
             defects.push(format!("the body has no id at {}", named.join(" or ")));
             EventId::BodyHash

@@ -111,7 +111,10 @@ pub enum Rejection {
     /// No signature where the scheme has it.
     SignatureMissing,
     /// A signature that cannot be one: wrong length, alphabet, shape or number; or a time that cannot be one.
-    SignatureMalformed,
+    SignatureMalformed {
+        /// Which part, as a sentence without a byte of what was sent.
+        part: String,
+    },
     /// Well-formed, but made with another key or for other bytes.
     SignatureMismatch,
     /// The signature is right; the signed time is too far from now. Positive: in the past.
@@ -128,7 +131,7 @@ impl Rejection {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::SignatureMissing => "signature_missing",
-            Self::SignatureMalformed => "signature_malformed",
+            Self::SignatureMalformed { .. } => "signature_malformed",
             Self::SignatureMismatch => "signature_mismatch",
             Self::TimestampOutsideTolerance { .. } => "timestamp_outside_tolerance",
             Self::EventIdMissing => "event_id_missing",
@@ -149,24 +152,29 @@ pub struct Verifier {
     scheme: Scheme,
     keys: Vec<Key>,
     tolerance_ms: i64,
+    /// See [`Verifier::known_at`].
+    bases: Vec<String>,
 }
 
 struct Key {
     secret: Secret,
-    /// One for each algorithm of the scheme.
+    /// One for each algorithm of the scheme and each way to make a key from the secret.
     keyed: Vec<(Algorithm, Keyed)>,
 }
 
 impl Key {
     fn new(scheme: &Scheme, secret: Secret) -> Result<Self, String> {
-        let bytes = scheme.key.key_bytes(&scheme.key_prefix, secret.expose())?;
-        let keyed = |algorithm: Algorithm| Ok((algorithm, Keyed::new(algorithm, &bytes)?));
-        let keyed = scheme.algorithms().into_iter().map(keyed).collect::<Result<_, String>>()?;
+        let mut keyed = Vec::new();
+        for bytes in scheme.keys_of(secret.expose())? {
+            for algorithm in scheme.algorithms() {
+                keyed.push((algorithm, Keyed::new(algorithm, &bytes)?));
+            }
+        }
         Ok(Self { secret, keyed })
     }
 
-    fn keyed(&self, algorithm: Algorithm) -> Option<&Keyed> {
-        self.keyed.iter().find(|(own, _)| *own == algorithm).map(|(_, keyed)| keyed)
+    fn keyed(&self, algorithm: Algorithm) -> impl Iterator<Item = &Keyed> {
+        self.keyed.iter().filter(move |(own, _)| *own == algorithm).map(|(_, keyed)| keyed)
     }
 }
 
@@ -225,12 +233,33 @@ impl Verifier {
             }
         }
         let tolerance_ms = i64::try_from(tolerance.as_millis()).unwrap_or(i64::MAX);
-        (Self { scheme, keys, tolerance_ms }, problems)
+        (Self { scheme, keys, tolerance_ms, bases: Vec::new() }, problems)
     }
 
     /// The scheme.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
+    }
+
+    /// The public base URLs, without a final slash, under which the sender may know us. The URL of a delivery
+    /// begins with the first of them; what it signed may begin with another.
+    pub fn known_at(&mut self, bases: &[String]) {
+        self.bases = bases.to_vec();
+    }
+
+    /// The URLs that the sender may have signed; one, where it signs none.
+    fn spellings(&self, url: &str) -> Vec<String> {
+        let mut urls = vec![url.to_owned()];
+        if !self.scheme.signs_url() {
+            return urls;
+        }
+        if let [first, others @ ..] = self.bases.as_slice()
+            && let Some(rest) = url.strip_prefix(first.as_str())
+        {
+            urls.extend(others.iter().map(|base| format!("{base}{rest}")));
+        }
+        // the daemon takes a path with or without its last slash; a URL that was typed in is meant exactly
+        canonical::spellings(urls, !self.bases.is_empty(), self.scheme.url_decoded)
     }
 
     /// Of each body's JSON only what the scheme reads and what these pointers lead to is kept: see
@@ -281,7 +310,7 @@ impl Verifier {
         let mut parsed = parsed.unwrap_or_else(|| self.scheme.parse(headers, &body));
         parsed.defect = parsed.defect.or(defect);
         let key = self.keys.get(authentic.secret_index);
-        if let Some(reply) = key.and_then(|key| handshake::signed(&self.scheme, key, &parsed.json)) {
+        if let Some(reply) = key.and_then(|key| handshake::signed(&self.scheme, key, headers, &parsed.json)) {
             return Ok(Verified::Handshake(reply));
         }
         Ok(Verified::Events(vec![read.event(body, parsed, None)?]))
@@ -289,20 +318,20 @@ impl Verifier {
 
     /// The signature, then the time. Hands on the body's JSON where it had to be read for that.
     fn check(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<(Authentic, Option<Parsed>), Rejection> {
-        let presented = self.scheme.present(delivery).map_err(|flaw| flaw.rejection())?;
+        let presented = self.scheme.present(delivery).map_err(|flaw| flaw.rejection(&self.scheme))?;
         let secret_index = self.matching(delivery, &presented).ok_or(Rejection::SignatureMismatch)?;
-        let Presented { signed_at, mut parsed, .. } = presented;
+        let Presented { signed_at_ms, mut parsed, .. } = presented;
         let Some(timestamp) = &self.scheme.timestamp else {
             return Ok((Authentic { secret_index, signed_at_s: None }, parsed));
         };
-        let signed_at = match signed_at {
-            Some(signed_at) => signed_at,
+        let signed_at_ms = match signed_at_ms {
+            Some(signed_at_ms) => signed_at_ms,
             None => {
                 let parsed = parsed.get_or_insert_with(|| self.scheme.parse(delivery.headers, delivery.body));
-                time_in_body(timestamp, &parsed.json).map_err(|flaw| flaw.rejection())?
+                time_in_body(timestamp, &parsed.json).map_err(|flaw| flaw.rejection(&self.scheme))?
             }
         };
-        let age_ms = age_ms(timestamp, signed_at, now_s);
+        let age_ms = age_ms(signed_at_ms, now_s);
         if !self.tolerates(age_ms) {
             return Err(Rejection::TimestampOutsideTolerance { skew_s: skew_s(age_ms) });
         }
@@ -315,17 +344,23 @@ impl Verifier {
         age_ms.unsigned_abs() <= u128::from(self.tolerance_ms.unsigned_abs())
     }
 
-    /// The first secret that made one of the signatures. Every secret is compared with every signature,
-    /// whatever matched before: how long it takes says nothing.
+    /// The first secret that made one of the signatures, for the first spelling of the URL that one fits.
     fn matching(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Option<usize> {
+        let spelled = self.spellings(delivery.url);
+        spelled.iter().find_map(|url| self.matching_at(&Delivery { url, ..*delivery }, presented))
+    }
+
+    /// Every secret is compared with every signature, whatever matched before: how long it takes says nothing.
+    fn matching_at(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Option<usize> {
         let (mut found, mut index) = (Choice::from(0), 0u64);
         for (number, key) in (0u64..).zip(&self.keys) {
-            let Some(keyed) = key.keyed(presented.algorithm) else { continue };
-            let judge = self.scheme.judge(keyed, delivery, presented);
-            for candidate in &presented.candidates {
-                let hit = judge.accepts(candidate);
-                index.conditional_assign(&number, hit & !found);
-                found |= hit;
+            for keyed in key.keyed(presented.algorithm) {
+                let judge = self.scheme.judge(keyed, delivery, presented);
+                for candidate in &presented.candidates {
+                    let hit = judge.accepts(candidate);
+                    index.conditional_assign(&number, hit & !found);
+                    found |= hit;
+                }
             }
         }
         bool::from(found).then(|| usize::try_from(index).ok()).flatten()
@@ -399,7 +434,7 @@ impl Read<'_> {
             account: identity.account,
             livemode: identity.livemode,
             api_version: identity.api_version,
-            kept_headers: scheme.sources.kept(self.headers),
+            kept_headers: scheme.sources.kept(self.headers, scheme.family(self.headers)),
             content_type: self.headers.first("content-type").map(str::to_owned),
             body,
             envelope: around.map(|(envelope, _)| envelope.clone()),
@@ -424,9 +459,9 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// Now minus the signed time. Cannot overflow: both are `i64` seconds or milliseconds.
-fn age_ms(timestamp: &Timestamp, signed_at: i64, now_s: i64) -> i128 {
-    i128::from(now_s) * 1000 - i128::from(signed_at) * i128::from(timestamp.unit_ms)
+/// Now minus the signed time. Cannot overflow: both are made of `i64` seconds or milliseconds.
+fn age_ms(signed_at_ms: i128, now_s: i64) -> i128 {
+    i128::from(now_s) * 1000 - signed_at_ms
 }
 
 /// Whole seconds, rounded away from zero, so that a skew just outside is not shown as just inside.
@@ -435,14 +470,15 @@ fn skew_s(age_ms: i128) -> i64 {
     if age_ms < 0 { -seconds } else { seconds }
 }
 
-fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i64, Flaw> {
+fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i128, Flaw> {
     let TimestampPlace::Json(pointer) = &timestamp.place else {
-        return Err(Flaw::TimestampMissing);
+        return Err(Flaw::TimestampMissing(String::from("the message")));
     };
+    let place = format!("{pointer} in the body");
     match at(json, pointer) {
-        Some(Value::Number(number)) => scheme::plain_decimal(&number.to_string()),
-        Some(Value::String(text)) => scheme::plain_decimal(text),
-        _ => Err(Flaw::TimestampMissing),
+        Some(Value::Number(number)) => timestamp.unit.read(&number.to_string(), &place),
+        Some(Value::String(text)) => timestamp.unit.read(text, &place),
+        _ => Err(Flaw::TimestampMissing(place)),
     }
 }
 

@@ -151,7 +151,7 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 impl Preset {
     /// The JSON pointer of the (first) event's id, where it stands in the body rather than in a header.
     pub fn id_in_body(&self) -> Option<String> {
-        let pointer = self.recipe.event_id.first()?.strip_prefix("json:")?;
+        let pointer = self.own_id()?.strip_prefix("json:")?;
         Some(match self.recipe.batch {
             Some(list) => format!("{list}/0{pointer}"),
             None => pointer.to_owned(),
@@ -160,7 +160,12 @@ impl Preset {
 
     /// Whether its events have ids of its own making.
     pub fn has_ids(&self) -> bool {
-        !self.recipe.event_id.is_empty()
+        self.own_id().is_some()
+    }
+
+    /// Where the id is in what it sends ordinarily: not in a list beside forms, which [`Preset::sample`] never makes.
+    pub(super) fn own_id(&self) -> Option<&'static str> {
+        self.recipe.event_id.first().copied().filter(|source| !source.starts_with("json:/0/"))
     }
 
     /// Writes an id into a body where this provider has it there.

@@ -98,7 +98,8 @@ impl Preset {
             }
             None => (about.event_type, None),
         };
-        let id = pointer(recipe.event_id).map(|pointer| (pointer, about.event_id));
+        let id = self.own_id().and_then(|source| source.strip_prefix("json:"));
+        let id = id.map(|pointer| (pointer, about.event_id));
         let kind = pointer(recipe.event_type).map(|pointer| (pointer, kind));
         for (pointer, value) in [id, kind, action].into_iter().flatten() {
             put(event, pointer, Value::from(value));
@@ -106,14 +107,17 @@ impl Preset {
         // what the body of this provider has already stays
         let account = pointer(recipe.account).map(|pointer| (pointer, "acct_sample"));
         let object = pointer(recipe.object_id).map(|pointer| (pointer, about.seed));
+        let is_list = |pointer: &&str| pointer.starts_with("/0/");
         let key = recipe.event_key.iter().filter_map(|source| source.strip_prefix("json:"));
+        // where only older versions go without an id, the key is of no account
+        let key = key.filter(|pointer| !self.has_ids() && !is_list(pointer));
         let key = key.map(|pointer| (pointer, about.event_id));
         for (pointer, value) in [account, object].into_iter().flatten().chain(key) {
             if event.pointer(pointer).is_none() {
                 put(event, pointer, Value::from(value));
             }
         }
-        if recipe.event_id.is_empty() {
+        if !self.has_ids() {
             put(event, "/sample", Value::from(about.event_id));
         }
     }

@@ -14,10 +14,13 @@ use super::wanted::Wanted;
 use super::{Headers, Secret, handshake};
 
 mod recipe;
+mod possible;
+mod time;
 mod presented;
 
-pub(super) use presented::{Flaw, Presented, SIGNATURES_MAX, plain_decimal, rename, single};
+pub(super) use presented::{Flaw, Presented, rename, single};
 pub use recipe::{CustomScheme, Recipe};
+pub(super) use time::{SECONDS_BELOW, TimeUnit};
 
 /// Keys below this are refused where the key is decoded from the secret.
 const DECODED_KEY_BYTES_MIN: usize = 16;
@@ -27,6 +30,9 @@ const DECODED_KEY_BYTES_ADVISED: usize = 24;
 
 /// Secrets below this are refused.
 const SECRET_BYTES_MIN: usize = 6;
+
+/// What the secrets of Standard Webhooks begin with.
+const WHSEC: &str = "whsec_";
 
 /// The provider's name where the scheme is the user's own.
 const CUSTOM: &str = "custom";
@@ -43,7 +49,10 @@ pub struct Scheme {
     algorithm_header: Option<String>,
     pub(super) key: KeyForm,
     pub(super) key_prefix: String,
+    also_decoded: bool,
+    pub(super) signs_both: bool,
     signed: Vec<Part>,
+    pub(super) url_decoded: bool,
     pub(super) signed_headers_header: Option<String>,
     pub(super) timestamp: Option<Timestamp>,
     families: Option<[String; 2]>,
@@ -52,8 +61,19 @@ pub struct Scheme {
     pub(super) batch: Option<String>,
     pub(super) nonce: Option<String>,
     pub(super) sources: Sources,
+    pub(super) challenge: Option<Challenge>,
     /// Of the body's JSON.
     pub(super) wanted: Wanted,
+}
+
+/// A text that the sender wants back, and what tells such a delivery from an event.
+#[derive(Debug, Clone)]
+pub(super) struct Challenge {
+    pub(super) pointer: String,
+    pub(super) when: Source,
+    pub(super) is: String,
+    /// The answer is an object with the text in it.
+    pub(super) as_json: bool,
 }
 
 /// Where signatures stand.
@@ -65,16 +85,16 @@ pub(super) struct SignatureHeader {
     pub(super) prefix: String,
     prefix_optional: bool,
     pub(super) list_separator: Option<String>,
-    list_trimmed: bool,
     pub(super) pair: Option<String>,
+    /// Hex has no case, and so what stands before it has none.
+    any_case: bool,
 }
 
 /// Where the signed time stands.
 #[derive(Debug, Clone)]
 pub(super) struct Timestamp {
     pub(super) place: TimestampPlace,
-    /// 1000 for seconds, 1 for milliseconds.
-    pub(super) unit_ms: i64,
+    pub(super) unit: TimeUnit,
 }
 
 #[derive(Debug, Clone)]
@@ -130,35 +150,43 @@ impl Scheme {
             value.map(String::as_str).into_iter().collect()
         }
         let plain = Recipe::PLAIN;
-        let scheme = Self::build(
-            CUSTOM,
-            &Recipe {
-                signature_header: &custom.signature_header,
-                prefix: or(custom.prefix.as_ref(), ""),
-                list_separator: or(custom.list_separator.as_ref(), ""),
-                pair: or(custom.pair.as_ref(), ""),
-                encoding: or(custom.encoding.as_ref(), plain.encoding),
-                algorithm: or(custom.algorithm.as_ref(), plain.algorithm),
-                key: or(custom.key.as_ref(), plain.key),
-                key_prefix: or(custom.key_prefix.as_ref(), ""),
-                signed: or(custom.signed.as_ref(), plain.signed),
-                timestamp: or(custom.timestamp.as_ref(), ""),
-                timestamp_unit: or(custom.timestamp_unit.as_ref(), plain.timestamp_unit),
-                form_field: or(custom.form_field.as_ref(), ""),
-                event_id: &list(custom.event_id.as_ref()),
-                event_type: &list(custom.event_type.as_ref()),
-                object_id: &list(custom.object_id.as_ref()),
-                integer_ids: true,
-                ..plain
-            },
-        )?;
-        if custom.timestamp_unit.is_some() && scheme.timestamp.is_none() {
-            return Err(rule(
-                "timestamp_unit",
-                or(custom.timestamp_unit.as_ref(), ""),
-                "there is no timestamp it could be the unit of; set `timestamp` or remove it",
-            ));
-        }
+        let typed = or(custom.algorithm.as_ref(), plain.algorithm);
+        let is_basic = typed == "basic";
+        let signs_nothing = is_basic || typed == "token";
+        possible::check_token(custom, signs_nothing)?;
+        let header = match custom.signature_header.as_str() {
+            "" if is_basic => "Authorization",
+            "" => {
+                return Err(String::from(
+                    "lacks \"signature_header\"; write e.g. signature_header = \"X-Signature\"",
+                ));
+            }
+            typed => typed,
+        };
+        let recipe = Recipe {
+            signature_header: header,
+            prefix: or(custom.prefix.as_ref(), if is_basic { "Basic " } else { "" }),
+            list_separator: or(custom.list_separator.as_ref(), ""),
+            pair: or(custom.pair.as_ref(), ""),
+            encoding: or(custom.encoding.as_ref(), if is_basic { "base64" } else { plain.encoding }),
+            algorithm: typed,
+            key: or(custom.key.as_ref(), plain.key),
+            key_prefix: or(custom.key_prefix.as_ref(), ""),
+            signed: or(custom.signed.as_ref(), if signs_nothing { "" } else { plain.signed }),
+            timestamp: or(custom.timestamp.as_ref(), ""),
+            timestamp_unit: or(custom.timestamp_unit.as_ref(), plain.timestamp_unit),
+            form_field: or(custom.form_field.as_ref(), ""),
+            event_id: &list(custom.event_id.as_ref()),
+            event_type: &list(custom.event_type.as_ref()),
+            object_id: &list(custom.object_id.as_ref()),
+            integer_ids: true,
+            challenge: or(custom.challenge.as_ref(), ""),
+            challenge_when: or(custom.challenge_when.as_ref(), ""),
+            challenge_answer: or(custom.challenge_answer.as_ref(), plain.challenge_answer),
+            ..plain
+        };
+        let scheme = Self::build(CUSTOM, &recipe)?;
+        possible::check(&recipe, custom)?;
         Ok(scheme)
     }
 
@@ -181,6 +209,9 @@ impl Scheme {
                 &[("text", KeyForm::Text), ("base64", KeyForm::Base64), ("hex", KeyForm::Hex)],
             )?,
             key_prefix: recipe.key_prefix.to_owned(),
+            also_decoded: recipe.also_decoded,
+            signs_both: recipe.signs_both,
+            url_decoded: recipe.url_decoded,
             signed: template(name, recipe.signed)?,
             signed_headers_header: non_empty(recipe.signed_headers_header),
             timestamp: Timestamp::build(recipe)?,
@@ -190,6 +221,7 @@ impl Scheme {
             batch: recipe.batch.map(str::to_owned),
             nonce: json_pointer("nonce", recipe.nonce)?,
             sources: Sources::build(recipe)?,
+            challenge: Challenge::build(recipe)?,
             wanted: Wanted::All,
             header,
         };
@@ -209,13 +241,17 @@ impl Scheme {
         });
         let own = self.sources.pointers().chain(self.signature_field.as_deref()).chain(self.nonce.as_deref());
         let own = own.chain(handshake::pointers(self.behaviour().handshake).iter().copied());
+        let challenge = self.challenge.iter().flat_map(|challenge| {
+            [Some(challenge.pointer.as_str()), challenge.when.pointer()].into_iter().flatten()
+        });
+        let own = own.chain(challenge);
         self.wanted = Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()));
     }
 
     /// The rules that concern two keys at once.
     fn check(&self, recipe: &Recipe<'_>) -> Result<(), String> {
         let uses = |part: &Part| self.signed.contains(part);
-        if self.name == CUSTOM && !uses(&Part::Body) {
+        if self.name == CUSTOM && !self.algorithm.is_token() && !uses(&Part::Body) {
             return Err(rule("signed", recipe.signed, "the body would not be protected; put {body} into it"));
         }
         if uses(&Part::Id) && !matches!(self.sources.event_id.as_slice(), [Source::Header(_)]) {
@@ -316,7 +352,7 @@ impl Scheme {
 
     /// Whether the signature covers the body. Money handlers refuse schemes where it does not.
     pub fn body_signed(&self) -> bool {
-        self.algorithm != Algorithm::Token
+        !self.algorithm.is_token()
             && (self.signed.contains(&Part::Body) || self.signed.contains(&Part::Params))
     }
 
@@ -374,7 +410,7 @@ impl Scheme {
     pub fn time_in_body_ms(&self, body: &[u8]) -> Option<i64> {
         let timestamp = self.timestamp.as_ref().filter(|_| self.has_time_in_body())?;
         let parsed = self.parse(&Headers::default(), body);
-        super::time_in_body(timestamp, &parsed.json).ok()?.checked_mul(timestamp.unit_ms)
+        i64::try_from(super::time_in_body(timestamp, &parsed.json).ok()?).ok()
     }
 
     /// Whether the public URL is part of what is signed, so that it must be configured.
@@ -402,7 +438,7 @@ impl Scheme {
         let key = self
             .key
             .key_bytes(&self.key_prefix, bytes)
-            .map_err(|problem| format!("secret {label} {problem}"))?;
+            .map_err(|problem| format!("secret {label} {problem}{}", self.other_provider(text)))?;
         Keyed::new(self.algorithm, &key).map_err(|problem| format!("secret {label} {problem}"))?;
         if self.key != KeyForm::Text && key.len() < DECODED_KEY_BYTES_MIN {
             return Err(format!(
@@ -423,6 +459,8 @@ impl Scheme {
             format!(
                 "secret {label} begins or ends in white space, which is part of it; if deliveries do not verify, remove it"
             )
+        } else if self.algorithm == Algorithm::Token && !self.other_provider(text).is_empty() {
+            format!("secret {label} looks like a signing secret{}", self.other_provider(text))
         } else {
             return Ok(None);
         };
@@ -437,12 +475,43 @@ impl Scheme {
         }
     }
 
+    /// The keys that one secret stands for, each with which one it is: the first as the scheme has it; then the
+    /// other way to make one, where the provider changed from one to the other and this secret can be read so.
+    ///
+    /// # Errors
+    /// The secret cannot be a key; the end of a sentence that names it.
+    pub(super) fn keys_of(&self, secret: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let mut keys = vec![self.key.key_bytes(&self.key_prefix, secret)?];
+        if self.also_decoded && secret.trim_ascii().starts_with(WHSEC.as_bytes()) {
+            let decoded = KeyForm::Base64.key_bytes(WHSEC, secret).ok();
+            // a short key could be guessed from one delivery
+            keys.extend(decoded.filter(|key| key.len() >= DECODED_KEY_BYTES_MIN));
+        }
+        Ok(keys)
+    }
+
     /// The header that carries the signed time, where one does.
     pub(super) fn timestamp_header(&self) -> Option<&str> {
         match &self.timestamp.as_ref()?.place {
             TimestampPlace::Header(name) => Some(name),
             TimestampPlace::Pair(_) | TimestampPlace::Json(_) => None,
         }
+    }
+}
+
+/// What is known of secrets that belong to another preset of the same provider.
+const TWINS: [(&str, &str); 2] = [("gitlab_signing", "gitlab_token"), ("gitlab_token", "gitlab_signing")];
+
+impl Scheme {
+    /// For a secret that does not fit: where it would, as the end of a sentence.
+    fn other_provider(&self, secret: &[u8]) -> String {
+        let fits_elsewhere = |name: &str| (name == "gitlab_signing") == secret.starts_with(WHSEC.as_bytes());
+        TWINS
+            .iter()
+            .find(|(own, other)| *own == self.name && fits_elsewhere(other))
+            .map_or(String::new(), |(_, other)| {
+                format!("; if it is another kind of secret, write provider = {other:?}")
+            })
     }
 }
 
@@ -479,8 +548,8 @@ impl SignatureHeader {
             prefix: recipe.prefix.to_owned(),
             prefix_optional: recipe.prefix_optional,
             list_separator: non_empty(recipe.list_separator),
-            list_trimmed: recipe.list_trimmed,
             pair: non_empty(recipe.pair),
+            any_case: recipe.encoding == "hex" || matches!(recipe.algorithm, "token" | "basic"),
         })
     }
 
@@ -503,9 +572,26 @@ impl SignatureHeader {
     }
 }
 
+impl Challenge {
+    fn build(recipe: &Recipe<'_>) -> Result<Option<Self>, String> {
+        let as_json =
+            one_of("challenge_answer", recipe.challenge_answer, &[("text", false), ("json", true)])?;
+        let Some(pointer) = json_pointer("challenge", recipe.challenge)? else {
+            return Ok(None);
+        };
+        let when = recipe.challenge_when;
+        let advice =
+            "write header:NAME=VALUE or json:/pointer=VALUE, so that no event is taken for a challenge";
+        let (source, is) = when.split_once('=').ok_or_else(|| rule("challenge_when", when, advice))?;
+        let when =
+            Source::parse("challenge_when", source).map_err(|_| rule("challenge_when", when, advice))?;
+        Ok(Some(Self { pointer, when, is: is.to_owned(), as_json }))
+    }
+}
+
 impl Timestamp {
     fn build(recipe: &Recipe<'_>) -> Result<Option<Self>, String> {
-        let unit_ms = one_of("timestamp_unit", recipe.timestamp_unit, &[("s", 1000), ("ms", 1)])?;
+        let unit = one_of("timestamp_unit", recipe.timestamp_unit, &TimeUnit::WORDS)?;
         let text = recipe.timestamp;
         let place = match text.split_once(':') {
             None if text.is_empty() => return Ok(None),
@@ -516,7 +602,7 @@ impl Timestamp {
                 return Err(rule("timestamp", text, "write header:NAME, pair:KEY or json:/pointer"));
             }
         };
-        Ok(Some(Self { place, unit_ms }))
+        Ok(Some(Self { place, unit }))
     }
 }
 
@@ -572,12 +658,18 @@ fn placeholder(name: &str, word: &str) -> Option<Part> {
 }
 
 fn algorithm(name: &str, text: &str) -> Result<Algorithm, String> {
-    const MACS: [(&str, Algorithm); 2] = [("sha256", Algorithm::Sha256), ("sha1", Algorithm::Sha1)];
+    const ALGORITHMS: [(&str, Algorithm); 6] = [
+        ("sha256", Algorithm::Sha256),
+        ("sha1", Algorithm::Sha1),
+        ("sha384", Algorithm::Sha384),
+        ("sha512", Algorithm::Sha512),
+        ("token", Algorithm::Token),
+        ("basic", Algorithm::Basic),
+    ];
     match text {
-        "token" if name != CUSTOM => Ok(Algorithm::Token),
         "ed25519" if name != CUSTOM => Ok(Algorithm::Ed25519),
         "ecdsa-p256" if name != CUSTOM => Ok(Algorithm::EcdsaP256),
-        text => one_of("algorithm", text, &MACS),
+        text => one_of("algorithm", text, &ALGORITHMS),
     }
 }
 
@@ -656,22 +748,21 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_may_be_optional_and_elements_trimmed() {
+    fn a_prefix_may_be_optional_and_elements_have_blanks_around_them() {
         let recipe = Recipe {
             signature_header: "X-Sig",
             prefix: "sha256=",
             prefix_optional: true,
             list_separator: ",",
-            list_trimmed: true,
             ..Recipe::PLAIN
         };
         let loose = Scheme::build("loose", &recipe).unwrap();
-        let recipe = Recipe { prefix_optional: false, list_trimmed: false, ..recipe };
+        let recipe = Recipe { prefix_optional: false, ..recipe };
         let strict = Scheme::build("strict", &recipe).unwrap();
         let (_, with) = signature(&loose, "", b"{}");
         let without = with.trim_start_matches("sha256=");
-        let spaced = format!("sha256=00, {with}");
-        for (value, in_strict) in [(with.as_str(), true), (without, false), (&spaced, false)] {
+        let spaced = format!("sha256=00, SHA256= {}", without.to_uppercase());
+        for (value, in_strict) in [(with.as_str(), true), (without, false), (&spaced, true)] {
             assert!(verifies(&loose, &[("x-sig", value)], b"{}"), "{value}");
             assert_eq!(verifies(&strict, &[("x-sig", value)], b"{}"), in_strict, "{value}");
         }

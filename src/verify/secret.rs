@@ -13,7 +13,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use p256::ecdsa::signature::Verifier as _;
 use sha1::Sha1;
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha384, Sha512};
 use subtle::{Choice, ConstantTimeEq as _};
 
 use crate::encode::hex;
@@ -63,9 +63,9 @@ impl fmt::Debug for Secret {
 /// How signatures are written in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// Lower-case digits only.
+    /// Digits in either case.
     Hex,
-    /// The standard alphabet, padded, canonical.
+    /// The standard or the URL-safe alphabet, padded or not.
     Base64,
 }
 
@@ -76,8 +76,14 @@ pub(super) enum Algorithm {
     Sha256,
     /// HMAC-SHA1, which is still a sound MAC although SHA-1 is no sound hash.
     Sha1,
+    /// HMAC-SHA384
+    Sha384,
+    /// HMAC-SHA512
+    Sha512,
     /// No signature at all: the header holds the secret itself.
     Token,
+    /// The same as HTTP Basic authentication: the header holds `user:password` in base64.
+    Basic,
     /// Ed25519, with the provider's public key.
     Ed25519,
     /// ECDSA on P-256 over SHA-256, with the provider's public key.
@@ -86,12 +92,23 @@ pub(super) enum Algorithm {
 
 impl Algorithm {
     /// The length of a signature, where it has only one.
-    fn signature_bytes(self) -> Option<usize> {
+    pub(super) fn signature_bytes(self) -> Option<usize> {
         match self {
             Self::Sha256 => Some(32),
             Self::Sha1 => Some(20),
-            Self::Ed25519 => Some(64),
-            Self::Token | Self::EcdsaP256 => None,
+            Self::Sha384 => Some(48),
+            Self::Sha512 | Self::Ed25519 => Some(64),
+            Self::Token | Self::Basic | Self::EcdsaP256 => None,
+        }
+    }
+
+    /// Whether the header holds the secret itself, so that nothing is signed.
+    pub(super) fn is_token(self) -> bool {
+        match self {
+            Self::Token | Self::Basic => true,
+            Self::Sha256 | Self::Sha1 | Self::Sha384 | Self::Sha512 | Self::Ed25519 | Self::EcdsaP256 => {
+                false
+            }
         }
     }
 
@@ -100,7 +117,10 @@ impl Algorithm {
         match self {
             Self::Sha256 => "HMAC-SHA256",
             Self::Sha1 => "HMAC-SHA1",
+            Self::Sha384 => "HMAC-SHA384",
+            Self::Sha512 => "HMAC-SHA512",
             Self::Token => "static token",
+            Self::Basic => "HTTP Basic",
             Self::Ed25519 => "Ed25519 signature",
             Self::EcdsaP256 => "ECDSA P-256 signature",
         }
@@ -109,7 +129,7 @@ impl Algorithm {
     /// Whether inboxd can make such signatures: it never holds a provider's private key.
     pub(super) fn can_sign(self) -> bool {
         match self {
-            Self::Sha256 | Self::Sha1 | Self::Token => true,
+            Self::Sha256 | Self::Sha1 | Self::Sha384 | Self::Sha512 | Self::Token | Self::Basic => true,
             Self::Ed25519 | Self::EcdsaP256 => false,
         }
     }
@@ -153,8 +173,8 @@ impl KeyForm {
     }
 }
 
-/// Secrets (unlike signatures) are accepted without padding and with loose last bits, as the Python
-/// library of Standard Webhooks does: the worst a lenient reading can do is fail to match.
+/// Secrets are accepted with loose last bits, as the Python library of Standard Webhooks does: the worst a
+/// lenient reading can do is fail to match.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -162,11 +182,25 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
+/// Some senders leave the padding out.
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Base64 in either alphabet, padded or not.
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    let standard = text.replace('-', "+").replace('_', "/");
+    PADDED_OR_NOT.decode(standard).ok()
+}
+
 /// A key ready for use; an HMAC has absorbed it already.
 #[derive(Clone)]
 pub(super) enum Keyed {
     Sha256(Hmac<Sha256>),
     Sha1(Hmac<Sha1>),
+    Sha384(Hmac<Sha384>),
+    Sha512(Hmac<Sha512>),
     Token(Tag),
     Ed25519(Box<ed25519_dalek::VerifyingKey>),
     EcdsaP256(Box<p256::ecdsa::VerifyingKey>),
@@ -183,11 +217,14 @@ impl Keyed {
     /// The bytes cannot be a key of this algorithm; the end of a sentence that names the secret.
     pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, String> {
         match algorithm {
-            Algorithm::Sha256 => {
-                Hmac::new_from_slice(key).map(Self::Sha256).map_err(|error| error.to_string())
-            }
-            Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(|error| error.to_string()),
-            Algorithm::Token => Ok(Self::Token(Tag::of_token(key))),
+            Algorithm::Sha256 => Hmac::new_from_slice(key).map(Self::Sha256).map_err(in_words),
+            Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(in_words),
+            Algorithm::Sha384 => Hmac::new_from_slice(key).map(Self::Sha384).map_err(in_words),
+            Algorithm::Sha512 => Hmac::new_from_slice(key).map(Self::Sha512).map_err(in_words),
+            Algorithm::Basic if !key.contains(&b':') => Err(String::from(
+                "has no colon; for HTTP Basic it is the user's name, a colon and the password",
+            )),
+            Algorithm::Token | Algorithm::Basic => Ok(Self::Token(Tag::of_token(key))),
             Algorithm::Ed25519 => key
                 .try_into()
                 .ok()
@@ -211,18 +248,10 @@ impl Keyed {
     /// key, which makes none.
     pub(super) fn tag<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Tag> {
         match self {
-            Self::Sha256(mac) => {
-                let mut mac = mac.clone();
-                pieces.for_each(|piece| mac.update(piece));
-                Some(Tag(mac.finalize().into_bytes().into()))
-            }
-            Self::Sha1(mac) => {
-                let mut mac = mac.clone();
-                pieces.for_each(|piece| mac.update(piece));
-                let mut bytes = [0; 32];
-                bytes[..20].copy_from_slice(&mac.finalize().into_bytes());
-                Some(Tag(bytes))
-            }
+            Self::Sha256(mac) => Some(mac_tag(mac, pieces)),
+            Self::Sha1(mac) => Some(mac_tag(mac, pieces)),
+            Self::Sha384(mac) => Some(mac_tag(mac, pieces)),
+            Self::Sha512(mac) => Some(mac_tag(mac, pieces)),
             Self::Token(tag) => Some(tag.clone()),
             Self::Ed25519(_) | Self::EcdsaP256(_) => None,
         }
@@ -233,10 +262,9 @@ impl Keyed {
         match self {
             Self::Ed25519(key) => Judge::Ed25519(key, joined(pieces)),
             Self::EcdsaP256(key) => Judge::EcdsaP256(key, joined(pieces)),
-            Self::Sha256(_) | Self::Sha1(_) | Self::Token(_) => match self.tag(pieces) {
-                Some(tag) => Judge::Tag(tag),
-                None => Judge::Nobody,
-            },
+            Self::Sha256(_) | Self::Sha1(_) | Self::Sha384(_) | Self::Sha512(_) | Self::Token(_) => {
+                self.tag(pieces).map_or(Judge::Nobody, Judge::Tag)
+            }
         }
     }
 }
@@ -280,44 +308,64 @@ pub(super) enum Signature {
     EcdsaP256(Box<p256::ecdsa::Signature>),
 }
 
+/// Why a text cannot be a signature. Says how it is written, never what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// Another alphabet than hex digits or base64.
+    Alphabet(Encoding),
+    /// So many bytes instead of those that the algorithm makes.
+    Length(usize),
+    /// Not the form that this algorithm's signatures have.
+    Shape,
+}
+
 impl Signature {
-    /// Reads a signature: exact length, one spelling only.
-    pub(super) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Option<Self> {
+    /// Reads a signature of exactly the right length. How the digits are spelled is not what is compared.
+    pub(super) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Result<Self, Malformed> {
         if algorithm == Algorithm::Token {
-            return Some(Self::Tag(Tag::of_token(text.as_bytes())));
+            return Ok(Self::Tag(Tag::of_token(text.as_bytes())));
         }
         let bytes = match encoding {
-            Encoding::Hex => unhex_lower(text.as_bytes())?,
-            Encoding::Base64 => STANDARD.decode(text).ok()?,
+            Encoding::Hex => unhex_any_case(text.as_bytes()),
+            Encoding::Base64 => unbase64(text),
         };
+        let bytes = bytes.ok_or(Malformed::Alphabet(encoding))?;
         if algorithm.signature_bytes().is_some_and(|wanted| wanted != bytes.len()) {
-            return None;
+            return Err(Malformed::Length(bytes.len()));
         }
         match algorithm {
-            Algorithm::Sha256 | Algorithm::Sha1 => {
-                let mut tag = [0; 32];
-                tag.get_mut(..bytes.len())?.copy_from_slice(&bytes);
-                Some(Self::Tag(Tag(tag)))
+            Algorithm::Sha256 | Algorithm::Sha1 | Algorithm::Sha384 | Algorithm::Sha512 => {
+                Ok(Self::Tag(Tag::of(&bytes)))
             }
-            Algorithm::Ed25519 => {
-                Some(Self::Ed25519(Box::new(ed25519_dalek::Signature::from_slice(&bytes).ok()?)))
-            }
-            Algorithm::EcdsaP256 => {
-                Some(Self::EcdsaP256(Box::new(p256::ecdsa::Signature::from_der(&bytes).ok()?)))
-            }
-            Algorithm::Token => None,
+            Algorithm::Token | Algorithm::Basic => Ok(Self::Tag(Tag::of_token(&bytes))),
+            Algorithm::Ed25519 => ed25519_dalek::Signature::from_slice(&bytes)
+                .map(|signature| Self::Ed25519(Box::new(signature)))
+                .map_err(|_| Malformed::Shape),
+            Algorithm::EcdsaP256 => p256::ecdsa::Signature::from_der(&bytes)
+                .map(|signature| Self::EcdsaP256(Box::new(signature)))
+                .map_err(|_| Malformed::Shape),
         }
     }
 }
 
+/// The longest MAC's length.
+const TAG_BYTES: usize = 64;
+
 /// A MAC's bytes; shorter ones are followed by zeros. Deliberately without `PartialEq`.
 #[derive(Clone)]
-pub(super) struct Tag([u8; 32]);
+pub(super) struct Tag([u8; TAG_BYTES]);
 
 impl Tag {
+    /// At most [`TAG_BYTES`] of them.
+    fn of(bytes: &[u8]) -> Self {
+        let mut tag = [0; TAG_BYTES];
+        tag.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        Self(tag)
+    }
+
     /// Of a token its hash, so that comparing says nothing of its length either.
     fn of_token(token: &[u8]) -> Self {
-        Self(Sha256::digest(token).into())
+        Self::of(&Sha256::digest(token))
     }
 
     pub(super) fn encode(&self, encoding: Encoding, algorithm: Algorithm) -> String {
@@ -334,8 +382,15 @@ impl Tag {
     }
 }
 
-fn unhex_lower(text: &[u8]) -> Option<Vec<u8>> {
-    if text.iter().any(u8::is_ascii_uppercase) { None } else { unhex_any_case(text) }
+/// The MAC of the pieces, with a key that was absorbed before.
+fn mac_tag<'a, M: hmac::Mac + Clone>(mac: &M, pieces: impl Iterator<Item = &'a [u8]>) -> Tag {
+    let mut mac = mac.clone();
+    pieces.for_each(|piece| mac.update(piece));
+    Tag::of(&mac.finalize().into_bytes())
+}
+
+fn in_words(error: hmac::digest::InvalidLength) -> String {
+    error.to_string()
 }
 
 fn unhex_any_case(text: &[u8]) -> Option<Vec<u8>> {
@@ -366,13 +421,17 @@ mod tests {
         assert_ne!(secret.fingerprint(b"a key"), secret.fingerprint(b"another"));
     }
 
+    fn decodes(text: &str, encoding: Encoding) -> bool {
+        Signature::decode(text, encoding, Algorithm::Sha256).is_ok()
+    }
+
     #[test]
-    fn a_signature_has_one_spelling() {
+    fn a_hex_signature_may_be_written_in_either_case_and_must_be_whole() {
         let good = "ab".repeat(32);
-        let decodes = |text: &str, encoding| Signature::decode(text, encoding, Algorithm::Sha256).is_some();
-        assert!(decodes(&good, Encoding::Hex));
+        for good in [good.clone(), good.to_uppercase(), good.replacen('a', "A", 3)] {
+            assert!(decodes(&good, Encoding::Hex), "{good}");
+        }
         for bad in [
-            good.to_uppercase(),
             good[..63].to_owned(),
             good[..32].to_owned(),
             format!("{good}ab"),
@@ -385,11 +444,17 @@ mod tests {
         ] {
             assert!(!decodes(&bad, Encoding::Hex), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_base64_signature_may_be_unpadded_or_url_safe_and_must_be_whole() {
         let good = STANDARD.encode([0xfb; 32]);
-        assert!(decodes(&good, Encoding::Base64));
+        for good in
+            [good.clone(), good.trim_end_matches('=').to_owned(), good.replace('+', "-").replace('/', "_")]
+        {
+            assert!(decodes(&good, Encoding::Base64), "{good}");
+        }
         for bad in [
-            good.trim_end_matches('=').to_owned(),
-            good.replace('+', "-").replace('/', "_"),
             // the same bytes, with loose last bits
             good.replace("s=", "t="),
             STANDARD.encode([0xfb; 31]),
@@ -399,6 +464,20 @@ mod tests {
         ] {
             assert!(!decodes(&bad, Encoding::Base64), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_signature_is_named_without_it() {
+        let wrong = |text: &str| Signature::decode(text, Encoding::Hex, Algorithm::Sha512).err();
+        assert_eq!(wrong(&"ab".repeat(32)), Some(Malformed::Length(32)));
+        assert_eq!(wrong("xyz"), Some(Malformed::Alphabet(Encoding::Hex)));
+        assert_eq!(wrong(&"ab".repeat(64)), None);
+    }
+
+    #[test]
+    fn a_short_mac_is_no_prefix_of_a_long_one() {
+        let long = Tag::of(&[7; 64]);
+        assert!(!bool::from(long.ct_eq(&Tag::of(&[7; 32]))) && bool::from(long.ct_eq(&Tag::of(&[7; 64]))));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::identity::Source;
@@ -50,7 +52,7 @@ pub fn sign(
 ) -> Result<Vec<(String, String)>, String> {
     let mut signed = identity_headers(scheme, unsigned);
     let ts = match scheme.timestamp.as_ref() {
-        Some(timestamp) => time_text(unsigned.signed_at_s, timestamp.unit_ms),
+        Some(timestamp) => timestamp.unit.write(unsigned.signed_at_s),
         None => String::new(),
     };
     if let Some(name) = scheme.timestamp_header() {
@@ -65,16 +67,20 @@ pub fn sign(
         names.sort_unstable();
         signed.push((list.clone(), names.join(",")));
     }
-    let element = if scheme.algorithm == Algorithm::Token {
-        String::from_utf8_lossy(secret.expose()).into_owned()
-    } else {
-        let content_type = [(String::from("content-type"), unsigned.content_type.to_owned())];
-        let headers = Headers::from_iter(signed.iter().cloned().chain(content_type));
-        let Unsigned { method, url, body, .. } = *unsigned;
-        let delivery = Delivery { method, url, headers: &headers, body };
-        tag(scheme, secret, &delivery, unsigned.event_id, &ts)?.encode(scheme.encoding, scheme.algorithm)
+    let mut signature = match scheme.algorithm {
+        Algorithm::Token => scheme.header.element(&String::from_utf8_lossy(secret.expose())),
+        Algorithm::Basic => scheme.header.element(&STANDARD.encode(secret.expose())),
+        _ => {
+            let content_type = [(String::from("content-type"), unsigned.content_type.to_owned())];
+            let headers = Headers::from_iter(signed.iter().cloned().chain(content_type));
+            let Unsigned { method, url, body, .. } = *unsigned;
+            let delivery = Delivery { method, url, headers: &headers, body };
+            let tags = tags(scheme, secret, &delivery, unsigned.event_id, &ts)?;
+            let element = |tag: &Tag| scheme.header.element(&tag.encode(scheme.encoding, scheme.algorithm));
+            let separator = scheme.header.list_separator.as_deref().unwrap_or_default();
+            tags.iter().map(element).collect::<Vec<_>>().join(separator)
+        }
     };
-    let mut signature = scheme.header.element(&element);
     if let Some(TimestampPlace::Pair(key)) = scheme.timestamp.as_ref().map(|timestamp| &timestamp.place) {
         let separator = scheme.header.list_separator.as_deref().unwrap_or_default();
         signature = format!("{key}={ts}{separator}{signature}");
@@ -96,13 +102,13 @@ pub fn with_time_and_signature(
     signed_at_s: i64,
 ) -> Result<Vec<u8>, String> {
     let time = scheme.timestamp.as_ref().and_then(|timestamp| match &timestamp.place {
-        TimestampPlace::Json(pointer) => Some((pointer, timestamp.unit_ms)),
+        TimestampPlace::Json(pointer) => Some((pointer, timestamp.unit)),
         TimestampPlace::Header(_) | TimestampPlace::Pair(_) => None,
     });
-    let (Some((pointer, unit_ms)), Ok(mut json)) = (time, serde_json::from_slice::<Value>(&body)) else {
+    let (Some((pointer, unit)), Ok(mut json)) = (time, serde_json::from_slice::<Value>(&body)) else {
         return Ok(body);
     };
-    let text = time_text(signed_at_s, unit_ms);
+    let text = unit.write(signed_at_s);
     // a time beside a signature is a text (Mailgun), one inside the event a number (Linear)
     let value = match (&scheme.signature_field, text.parse::<i64>()) {
         (None, Ok(number)) => Value::from(number),
@@ -112,14 +118,11 @@ pub fn with_time_and_signature(
     if let Some(field) = &scheme.signature_field {
         let (headers, body) = (Headers::default(), json.to_string().into_bytes());
         let delivery = Delivery { method: "POST", url: "", headers: &headers, body: &body[..] };
-        let tag = tag(scheme, secret, &delivery, "", "")?;
-        set(&mut json, field, Value::from(tag.encode(scheme.encoding, scheme.algorithm)));
+        for tag in tags(scheme, secret, &delivery, "", "")? {
+            set(&mut json, field, Value::from(tag.encode(scheme.encoding, scheme.algorithm)));
+        }
     }
     Ok(json.to_string().into_bytes())
-}
-
-fn time_text(signed_at_s: i64, unit_ms: i64) -> String {
-    (i128::from(signed_at_s) * 1000 / i128::from(unit_ms)).to_string()
 }
 
 fn set(json: &mut Value, pointer: &str, value: Value) {
@@ -129,17 +132,27 @@ fn set(json: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-fn tag(scheme: &Scheme, secret: &Secret, delivery: &Delivery<'_>, id: &str, ts: &str) -> Result<Tag, String> {
+/// One tag; where a provider changed the way to make a key, that of the new way before it.
+fn tags(
+    scheme: &Scheme,
+    secret: &Secret,
+    delivery: &Delivery<'_>,
+    id: &str,
+    ts: &str,
+) -> Result<Vec<Tag>, String> {
     if !scheme.can_sign() {
         return Err(format!(
             "{} signs with a private key that only it has (the configured key is the public one): inboxd can verify its deliveries but not make them",
             scheme.name()
         ));
     }
-    let key = scheme
-        .key
-        .key_bytes(&scheme.key_prefix, secret.expose())
-        .map_err(|problem| format!("secret {} {problem}", secret.label()))?;
+    let mut keys =
+        scheme.keys_of(secret.expose()).map_err(|problem| format!("secret {} {problem}", secret.label()))?;
+    if scheme.signs_both {
+        keys.reverse();
+    } else {
+        keys.truncate(1);
+    }
     let parsed = scheme.parsed_first(delivery);
     let made = scheme.made(delivery, parsed.as_ref()).map_err(|_| {
         String::from("the body is neither a form nor JSON with the fields this provider signs")
@@ -149,14 +162,17 @@ fn tag(scheme: &Scheme, secret: &Secret, delivery: &Delivery<'_>, id: &str, ts: 
         candidates: Vec::new(),
         id,
         ts,
-        signed_at: None,
+        signed_at_ms: None,
         body: scheme.signed_body(delivery),
         made,
         parsed,
     };
-    Keyed::new(scheme.algorithm, &key)?
-        .tag(scheme.pieces(delivery, &presented))
-        .ok_or_else(|| String::from("this key makes no signatures"))
+    let tag = |key: &Vec<u8>| {
+        Keyed::new(scheme.algorithm, key)?
+            .tag(scheme.pieces(delivery, &presented))
+            .ok_or_else(|| String::from("this key makes no signatures"))
+    };
+    keys.iter().map(tag).collect()
 }
 
 fn identity_headers(scheme: &Scheme, unsigned: &Unsigned<'_>) -> Vec<(String, String)> {

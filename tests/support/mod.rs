@@ -45,6 +45,12 @@ provider = "github"
 secrets = ["file:github.secret"]
 "#;
 
+/// Whether two texts spell one signature: hex has no case, and blanks around it are not part of it.
+pub fn same_signature(scheme: &inboxd::verify::Scheme, one: &str, other: &str) -> bool {
+    let is_hex = scheme.preset().is_none_or(|preset| preset.recipe.encoding == "hex");
+    is_hex && one.eq_ignore_ascii_case(other)
+}
+
 /// The real binary at work in a folder of its own.
 pub struct Daemon {
     pub dir: Arc<TempDir>,

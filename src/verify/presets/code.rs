@@ -62,6 +62,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..STANDARD_WEBHOOKS
         },
         kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "Idempotency-Key"],
+        body_bytes_max: Some(25 * 1024 * 1024),
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
         unconfirmed: "10 s to answer on gitlab.com",
         ..Preset::PLAIN
@@ -72,15 +73,17 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://docs.gitlab.com/user/project/integrations/webhooks/",
         setup: "Settings, Webhooks, Add new webhook: URL, a secret token, the events.",
         secret: "the secret token you chose",
-        notes: "A static token: the body is NOT authenticated. Prefer gitlab_signing. Sends Idempotency-Key since 17.4.",
+        notes: "A static token: the body is NOT authenticated. Prefer gitlab_signing. Sends Idempotency-Key since 17.4; before that the key is the kind of event, the project and a hash of the body. (X-Gitlab-Event-UUID is no key: hooks that call each other share one.)",
         recipe: Recipe {
             signature_header: "X-Gitlab-Token",
             algorithm: "token",
             signed: "",
             event_id: &["header:Idempotency-Key"],
+            event_key: &["json:/object_kind", "json:/project/id", "body-sha256"],
             ..GITLAB
         },
-        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event"],
+        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "X-Gitlab-Event-UUID"],
+        body_bytes_max: Some(25 * 1024 * 1024),
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
         unconfirmed: "10 s to answer on gitlab.com",
         ..Preset::PLAIN
@@ -108,14 +111,15 @@ pub(super) const ROWS: &[Preset] = &[
     },
     Preset {
         name: "gitea",
-        aliases: &["forgejo"],
-        title: "Gitea and Forgejo",
+        aliases: &["forgejo", "gogs"],
+        title: "Gitea, Forgejo and Gogs",
         docs: "https://docs.gitea.com/usage/webhooks",
         setup: "Settings, Webhooks, Add Webhook, Gitea: target URL, method POST, a secret.",
         secret: "the secret you chose",
-        notes: "Form hooks sign the JSON inside the form, unlike GitHub's. GET hooks are not supported. Never retries by itself.",
+        notes: "Form hooks sign the JSON inside the form, unlike GitHub's. GET hooks are not supported. Never retries by itself. Gogs has the same under X-Gogs-* names. The test button sends the newest commit as a push, the same bytes each time.",
         recipe: Recipe {
             signature_header: "X-Gitea-Signature",
+            header_families: ["X-Gitea-", "X-Gogs-"],
             form_field: "payload",
             form_field_signed: true,
             event_id: &["header:X-Gitea-Delivery"],

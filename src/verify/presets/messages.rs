@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://www.twilio.com/docs/usage/webhooks/webhooks-security",
         setup: "Console, Phone Numbers (or the product's settings): the webhook URL with HTTP POST. The auth token is on the account's dashboard.",
         secret: "the account's auth token, or the shared key's secret",
-        notes: "The URL is signed, with the sorted fields of the form; JSON bodies by bodySHA256 in the URL. The answer is an empty TwiML document. No id: the key is the sids, the status and a hash of the body.",
+        notes: "The URL is signed, with the sorted fields of the form; JSON bodies by bodySHA256 in the URL. The answer is an empty TwiML document. Forms have no id: the key is the sids, the status and a hash of the body; of Event Streams (a JSON array) it is the event's id. Twilio signs the query as you typed it and may send it sorted: a URL whose parameters are not in alphabetical order can be refused as a mismatch, so write them in that order.",
         recipe: Recipe {
             signature_header: "X-Twilio-Signature",
             encoding: "base64",
@@ -119,16 +119,26 @@ pub(super) const ROWS: &[Preset] = &[
             algorithm_header: "X-Twilio-Webhooks-Signature-Settings",
             signed: "{url}{params}",
             form_params: true,
+            // Event Streams: a JSON array of CloudEvents, usually one
+            event_id: &["json:/0/id"],
+            several_at: "json:/1",
             event_key: &[
+                "json:/0/id",
                 "json:/MessageSid",
                 "json:/MessageStatus",
                 "json:/CallSid",
                 "json:/CallStatus",
                 "body-sha256",
             ],
-            event_type: &["json:/EventType", "json:/MessageStatus", "json:/SmsStatus", "json:/CallStatus"],
-            object_id: &["json:/MessageSid", "json:/CallSid", "json:/Sid"],
-            account: &["json:/AccountSid"],
+            event_type: &[
+                "json:/EventType",
+                "json:/MessageStatus",
+                "json:/SmsStatus",
+                "json:/CallStatus",
+                "json:/0/type",
+            ],
+            object_id: &["json:/MessageSid", "json:/CallSid", "json:/Sid", "json:/0/data/messageSid"],
+            account: &["json:/AccountSid", "json:/0/data/accountSid"],
             ..Recipe::PLAIN
         },
         acceptance: Acceptance::Twiml,
@@ -219,6 +229,7 @@ pub(super) const ROWS: &[Preset] = &[
             signature_header: "X-HubSpot-Signature-v3",
             encoding: "base64",
             signed: "{method}{url}{body}{ts}",
+            url_decoded: true,
             timestamp: "header:X-HubSpot-Request-Timestamp",
             timestamp_unit: "ms",
             batch: Some(""),
@@ -231,7 +242,7 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/attemptNumber"]),
         deadline_s: Some(5),
-        unconfirmed: "10 attempts over 24 hours; some percent-escapes in a URL being decoded before signing, which we do not do",
+        unconfirmed: "10 attempts over 24 hours; that some percent-escapes in a URL are decoded before it is signed: both spellings are tried",
         ..Preset::PLAIN
     },
 ];

@@ -123,7 +123,7 @@ pub(super) const ROWS: &[Preset] = &[
         recipe: Recipe {
             signature_header: "WorkOS-Signature",
             list_separator: ",",
-            list_trimmed: true,
+
             pair: "v1",
             signed: "{ts}.{body}",
             timestamp: "pair:t",

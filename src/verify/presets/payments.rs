@@ -103,10 +103,11 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://razorpay.com/docs/webhooks/validate-test/",
         setup: "Account & Settings, Webhooks, Add New Webhook: URL, a secret, the events.",
         secret: "the webhook secret you chose",
-        notes: "After a change of the secret, retries of older events are still signed with the old one: list both.",
+        notes: "After a change of the secret, retries of older events are still signed with the old one: list both. Where the header with the id is missing, the key is event, time and a hash of the body.",
         recipe: Recipe {
             signature_header: "X-Razorpay-Signature",
             event_id: &["header:x-razorpay-event-id"],
+            event_key: &["json:/event", "json:/created_at", "body-sha256"],
             event_type: &["json:/event"],
             object_id: &[
                 "json:/payload/payment/entity/id",

@@ -12,13 +12,15 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://shopify.dev/docs/apps/build/webhooks/subscribe/https",
         setup: "Subscribe in the app's shopify.app.toml or by API. For a shop's own hooks: Settings, Notifications, Webhooks.",
         secret: "the app's client secret; hooks made in the shop's settings have another one, shown there",
-        notes: "X-Shopify-Webhook-Id is the key: X-Shopify-Event-Id is shared by several topics. Id and topic are not signed. A bad signature is answered 401.",
+        notes: "X-Shopify-Webhook-Id is the key: X-Shopify-Event-Id is shared by several topics. Id and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401.",
         recipe: Recipe {
             signature_header: "X-Shopify-Hmac-Sha256",
             event_id: &["header:X-Shopify-Webhook-Id"],
             event_type: &["header:X-Shopify-Topic"],
             account: &["header:X-Shopify-Shop-Domain"],
             api_version: &["header:X-Shopify-API-Version"],
+            // as Shopify's own libraries do
+            header_families: ["X-Shopify-", "shopify-"],
             ..SHOPIFY
         },
         kept_headers: &[
@@ -38,13 +40,14 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://shopify.dev/docs/apps/build/webhooks",
         setup: "As Shopify, for the newer \"Events\" subscriptions, whose headers have no X-.",
         secret: "the app's client secret",
-        notes: "The same signature as Shopify under other header names.",
+        notes: "The same signature as Shopify under other header names; those of Shopify are taken too.",
         recipe: Recipe {
             signature_header: "shopify-hmac-sha256",
             event_id: &["header:shopify-webhook-id"],
             event_type: &["header:shopify-topic"],
             account: &["header:shopify-shop-domain"],
             api_version: &["header:shopify-api-version"],
+            header_families: ["shopify-", "X-Shopify-"],
             ..SHOPIFY
         },
         kept_headers: &[

@@ -67,13 +67,15 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://polar.sh/docs/integrate/webhooks/delivery",
         setup: "Settings, Webhooks, Add Endpoint: URL, format Raw, a secret, the events.",
         secret: "the endpoint's secret, the whole text, whatever its prefix",
-        notes: "Standard Webhooks headers, but the key is the secret's text and is not decoded. Redirects fail.",
+        notes: "Standard Webhooks headers. The key is what stands in base64 after whsec_ for secrets made since 2026-09-08, and the whole text for older ones and those you chose: both are tried, and forwards are signed with both. Redirects fail.",
         recipe: Recipe {
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],
             timestamp: "header:webhook-timestamp",
             key: "text",
             key_prefix: "",
+            also_decoded: true,
+            signs_both: true,
             header_families: ["", ""],
             ..STANDARD_WEBHOOKS
         },

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::{Part, Scheme, SignatureHeader, TimestampPlace};
 use crate::verify::canonical;
 use crate::verify::identity::{self, Parsed, Source, at};
-use crate::verify::secret::{Algorithm, Judge, Keyed, Signature};
+use crate::verify::secret::{Algorithm, Encoding, Judge, Keyed, Malformed, Signature};
 use crate::verify::{Delivery, Headers, Rejection};
 
 /// More signatures than any provider sends while it rotates keys; further ones are not tried.
@@ -21,8 +21,8 @@ pub(in crate::verify) struct Presented<'a> {
     pub(in crate::verify) id: &'a str,
     /// As sent: the signature covers this text, not the number.
     pub(in crate::verify) ts: &'a str,
-    /// In the scheme's unit. `None` where no time is signed, or where it is in the body.
-    pub(in crate::verify) signed_at: Option<i64>,
+    /// Milliseconds since 1970. `None` where no time is signed, or where it is in the body.
+    pub(in crate::verify) signed_at_ms: Option<i128>,
     pub(in crate::verify) body: Cow<'a, [u8]>,
     /// See [`Scheme::made`].
     pub(in crate::verify) made: Vec<Vec<u8>>,
@@ -51,28 +51,40 @@ impl Scheme {
                 (candidates, times, id)
             }
         };
-        let place = self.timestamp.as_ref().map(|timestamp| &timestamp.place);
-        let ts = match place {
-            Some(TimestampPlace::Header(header)) => single(headers, &rename(header, renamed))?,
-            Some(TimestampPlace::Pair(_)) => match pair_times.as_slice() {
-                [] => None,
-                [one] => Some(*one),
-                _ => return Err(Flaw::TimestampRepeated),
-            },
-            Some(TimestampPlace::Json(_)) | None => Some(""),
-        }
-        .ok_or(Flaw::TimestampMissing)?;
-        let in_message = matches!(place, Some(TimestampPlace::Header(_) | TimestampPlace::Pair(_)));
+        let (ts, signed_at_ms) = self.signed_time(headers, &pair_times)?;
         Ok(Presented {
             algorithm,
             candidates,
             id,
             ts,
-            signed_at: if in_message { Some(plain_decimal(ts)?) } else { None },
+            signed_at_ms,
             body: self.signed_body(delivery),
             made: self.made(delivery, parsed.as_ref())?,
             parsed,
         })
+    }
+
+    /// The time's text and what it says; nothing where no time is signed or where it is in the body.
+    fn signed_time<'a>(
+        &self,
+        headers: &'a Headers,
+        pair_times: &[&'a str],
+    ) -> Result<(&'a str, Option<i128>), Flaw> {
+        let Some(timestamp) = &self.timestamp else { return Ok(("", None)) };
+        let (text, place) = match &timestamp.place {
+            TimestampPlace::Header(header) => {
+                let name = rename(header, self.family(headers));
+                (single(headers, &name)?.map(str::trim), name)
+            }
+            TimestampPlace::Pair(key) => match pair_times {
+                [] => (None, Cow::Owned(format!("{key}= of {}", self.header.name))),
+                [one] => (Some(*one), Cow::Owned(format!("{key}= of {}", self.header.name))),
+                _ => return Err(Flaw::TimestampRepeated),
+            },
+            TimestampPlace::Json(_) => return Ok(("", None)),
+        };
+        let text = text.ok_or_else(|| Flaw::TimestampMissing(place.to_string()))?;
+        Ok((text, Some(timestamp.unit.read(text, &place)?)))
     }
 
     /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
@@ -159,7 +171,7 @@ impl Scheme {
                 Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
                 Part::Json(pointer) => {
                     let value = parsed.and_then(|parsed| at(&parsed.json, pointer));
-                    canonical::text(value).ok_or(Flaw::TimestampMissing)?.into_bytes()
+                    canonical::text(value).ok_or_else(|| Flaw::FieldMissing(pointer.clone()))?.into_bytes()
                 }
                 Part::Params => canonical::params(delivery)?,
                 Part::Path => canonical::path(delivery.url),
@@ -184,7 +196,7 @@ impl Scheme {
     /// The names this delivery uses: the first family that is complete, else the one with a signature.
     pub(in crate::verify) fn family<'s>(&'s self, headers: &Headers) -> Option<(&'s str, &'s str)> {
         let [first, second] = self.families.as_ref()?;
-        let own = if self.header.name.starts_with(first.as_str()) { first } else { second };
+        let own = if after(&self.header.name, first).is_some() { first } else { second };
         let other = if own == first { second } else { first };
         let has = |name: &str, to: &str| headers.first(&rename(name, Some((own, to)))).is_some();
         let complete = |to: &str| self.family_headers().all(|name| has(name, to));
@@ -202,7 +214,7 @@ impl Scheme {
             return Ok(());
         };
         for name in self.family_headers() {
-            let other = if name.starts_with(first.as_str()) {
+            let other = if after(name, first).is_some() {
                 rename(name, Some((first, second)))
             } else {
                 rename(name, Some((second, first)))
@@ -228,7 +240,10 @@ impl Scheme {
             [Part::Id, Part::Text(text)] => Some(text.as_str()),
             _ => None,
         });
-        let like_time = |piece: &str| piece.len() >= 10 && piece.bytes().all(|byte| byte.is_ascii_digit());
+        let in_time = |byte: u8| byte.is_ascii_digit() || b"-:+TtZz".contains(&byte);
+        let like_time = |piece: &str| {
+            piece.len() >= 10 && piece.starts_with(|c: char| c.is_ascii_digit()) && piece.bytes().all(in_time)
+        };
         match separator {
             Some(separator) if id.split(separator).skip(1).any(like_time) => Err(Flaw::IdAmbiguous),
             _ => Ok(()),
@@ -245,21 +260,23 @@ impl Scheme {
             Some(TimestampPlace::Pair(key)) => Some(key.as_str()),
             _ => None,
         };
-        let (mut candidates, mut times, mut labelled) = (Vec::new(), Vec::new(), 0);
+        let (mut candidates, mut times, mut odd) = (Vec::new(), Vec::new(), None);
         for element in values.iter().flat_map(|value| self.header.split(value)) {
             if let (Some((key, value)), Some(ts_key)) = (element.split_once('='), ts_key)
-                && key == ts_key
+                && key.trim_end() == ts_key
             {
-                times.push(value);
+                times.push(value.trim_start());
             } else if let Some(text) = self.header.signature(element) {
-                labelled += 1;
-                candidates.extend(Signature::decode(text, self.encoding, algorithm));
+                match Signature::decode(text, self.encoding, algorithm) {
+                    Ok(signature) => candidates.push(signature),
+                    Err(malformed) => odd = Some(malformed),
+                }
             }
         }
-        match candidates.len() {
-            0 if labelled == 0 => Err(Flaw::NoneLabelled),
-            0 => Err(Flaw::NoneWellFormed),
-            1..=SIGNATURES_MAX => Ok((candidates, times)),
+        match (candidates.len(), odd) {
+            (0, None) => Err(Flaw::NoneLabelled),
+            (0, Some(malformed)) => Err(Flaw::NoneWellFormed(malformed)),
+            (1..=SIGNATURES_MAX, _) => Ok((candidates, times)),
             _ => Err(Flaw::TooMany),
         }
     }
@@ -272,11 +289,15 @@ pub(in crate::verify) enum Flaw {
     SeveralLines(String),
     NamesDisagree(String, String),
     NoneLabelled,
-    NoneWellFormed,
+    NoneWellFormed(Malformed),
     TooMany,
-    TimestampMissing,
+    /// Where it should be.
+    TimestampMissing(String),
     TimestampRepeated,
-    TimestampNotDecimal,
+    /// Where it is.
+    TimestampUnreadable(String),
+    /// A field of the body that is signed by itself.
+    FieldMissing(String),
     NoId(String),
     IdAmbiguous,
     AlgorithmUnknown(String),
@@ -289,7 +310,8 @@ pub(in crate::verify) enum Flaw {
 }
 
 impl Flaw {
-    pub(in crate::verify) fn rejection(&self) -> Rejection {
+    /// The word for it. `scheme` is whose rules are broken.
+    pub(in crate::verify) fn rejection(&self, scheme: &Scheme) -> Rejection {
         match self {
             Self::NoSignature => Rejection::SignatureMissing,
             Self::NoId(_) => Rejection::EventIdMissing,
@@ -300,12 +322,76 @@ impl Flaw {
             | Self::SeveralLines(_)
             | Self::NamesDisagree(..)
             | Self::NoneLabelled
-            | Self::NoneWellFormed
+            | Self::NoneWellFormed(_)
             | Self::TooMany
-            | Self::TimestampMissing
+            | Self::TimestampMissing(_)
             | Self::TimestampRepeated
-            | Self::TimestampNotDecimal
-            | Self::IdAmbiguous => Rejection::SignatureMalformed,
+            | Self::TimestampUnreadable(_)
+            | Self::FieldMissing(_)
+            | Self::IdAmbiguous => Rejection::SignatureMalformed { part: self.in_words(scheme) },
+        }
+    }
+
+    /// Which part is wrong, without a byte of it.
+    pub(in crate::verify) fn in_words(&self, scheme: &Scheme) -> String {
+        let header = &scheme.header.name;
+        match self {
+            Self::NoSignature => format!("there is no signature in {header}"),
+            Self::NoId(name) => format!("{name} is missing, and the signature covers it"),
+            Self::SeveralLines(name) => format!("there is more than one {name} header"),
+            Self::NamesDisagree(one, other) => format!("{one} and {other} say different things"),
+            Self::NoneLabelled => format!(
+                "{header} has no signature of the expected form, which is {:?} and the signature",
+                scheme.header.element("")
+            ),
+            Self::NoneWellFormed(malformed) => {
+                format!("the digest in {header} {}", scheme.wrong_digest(malformed))
+            }
+            Self::TooMany => format!("{header} holds more than {SIGNATURES_MAX} signatures"),
+            Self::TimestampMissing(place) => format!("the signed time in {place} is missing"),
+            Self::TimestampRepeated => format!("{header} holds the time more than once"),
+            Self::TimestampUnreadable(place) => {
+                let unit = scheme.timestamp.as_ref().map_or("a time", |timestamp| timestamp.unit.title());
+                format!("{place} does not hold {unit}")
+            }
+            Self::FieldMissing(pointer) => format!("the body has nothing at {pointer}, which is signed"),
+            Self::IdAmbiguous => {
+                String::from("the signed id contains a separator and what looks like a time")
+            }
+            Self::AlgorithmUnknown(name) => format!("{name} names an unknown algorithm"),
+            Self::SignedHeadersOdd(name) => {
+                format!("{name} does not list itself and the time, or lists a header that is not there once")
+            }
+            Self::BodyUncovered => String::from("the body is no form and its hash is not in the URL"),
+            Self::BodyHashDiffers => String::from("the hash in the URL is another body's"),
+        }
+    }
+}
+
+impl Scheme {
+    /// The end of a sentence about a digest.
+    fn wrong_digest(&self, malformed: &Malformed) -> String {
+        let hex = self.encoding == Encoding::Hex;
+        let wanted = match (self.algorithm.signature_bytes(), hex) {
+            (Some(bytes), true) => format!("{} hex digits", 2 * bytes),
+            (Some(bytes), false) => format!("{bytes} bytes in base64"),
+            (None, true) => String::from("hex digits"),
+            (None, false) => String::from("base64"),
+        };
+        let title = self.algorithm.title();
+        match malformed {
+            Malformed::Alphabet(_) => {
+                format!("is not {wanted}, as a {title} is: it has other characters in it")
+            }
+            Malformed::Length(bytes) => {
+                let has = if hex { format!("{} digits", 2 * bytes) } else { format!("{bytes} bytes") };
+                let fits = [Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512]
+                    .into_iter()
+                    .find(|algorithm| algorithm.signature_bytes() == Some(*bytes));
+                let fits = fits.map_or(String::new(), |one| format!(", as a {} has", one.title()));
+                format!("is not {wanted}, as a {title} is: it has {has}{fits}")
+            }
+            Malformed::Shape => format!("is no {title}"),
         }
     }
 }
@@ -327,25 +413,31 @@ impl SignatureHeader {
         let separator = self.list_separator.as_deref();
         let elements = separator.into_iter().flat_map(move |separator| value.split(separator));
         let whole = separator.is_none().then_some(value);
-        let trimmed = self.list_trimmed;
-        elements.chain(whole).map(move |one| if trimmed { one.trim_matches([' ', '\t']) } else { one })
+        elements.chain(whole).map(|one| one.trim_matches([' ', '\t']))
     }
 
-    /// The signature's text, if the element is one of ours.
+    /// The signature's text, if the element is one of ours. Blanks around it are not part of it.
     fn signature<'a>(&self, element: &'a str) -> Option<&'a str> {
-        match (&self.pair, element.strip_prefix(self.prefix.as_str())) {
-            (Some(pair), _) => element.split_once('=').filter(|(key, _)| key == pair).map(|(_, value)| value),
+        match (&self.pair, self.after_prefix(element)) {
+            (Some(pair), _) => element
+                .split_once('=')
+                .filter(|(key, _)| self.is_same(key.trim_end(), pair))
+                .map(|(_, value)| value),
             (None, Some(rest)) => Some(rest),
             (None, None) => self.prefix_optional.then_some(element),
         }
+        .map(|text| text.trim_matches([' ', '\t']))
         .filter(|text| !text.is_empty())
     }
-}
 
-/// Digits without sign, blank or leading zero, that fit an `i64`.
-pub(in crate::verify) fn plain_decimal(text: &str) -> Result<i64, Flaw> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| plain).ok_or(Flaw::TimestampNotDecimal)
+    fn after_prefix<'a>(&self, element: &'a str) -> Option<&'a str> {
+        let (start, rest) = element.split_at_checked(self.prefix.len())?;
+        self.is_same(start, &self.prefix).then_some(rest)
+    }
+
+    fn is_same(&self, one: &str, ours: &str) -> bool {
+        if self.any_case { one.eq_ignore_ascii_case(ours) } else { one == ours }
+    }
 }
 
 /// A header's only value. A second line, even an equal one, is refused.
@@ -359,8 +451,14 @@ pub(in crate::verify) fn single<'a>(headers: &'a Headers, name: &str) -> Result<
 
 /// A header's name as this delivery writes it.
 pub(in crate::verify) fn rename<'a>(name: &'a str, renamed: Option<(&str, &str)>) -> Cow<'a, str> {
-    match renamed.and_then(|(from, to)| Some((name.strip_prefix(from)?, to))) {
+    match renamed.and_then(|(from, to)| Some((after(name, from)?, to))) {
         Some((rest, to)) => Cow::Owned(format!("{to}{rest}")),
         None => Cow::Borrowed(name),
     }
+}
+
+/// The rest of a header's name after a beginning in any case.
+fn after<'a>(name: &'a str, start: &str) -> Option<&'a str> {
+    let (own, rest) = name.split_at_checked(start.len())?;
+    own.eq_ignore_ascii_case(start).then_some(rest)
 }

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CustomScheme {
-    /// The header that carries the signature; `X-Sig-*` for numbered headers.
+    /// The header that carries the signature; `X-Sig-*` for numbered headers. Default for `basic`:
+    /// `Authorization`
+    #[serde(default)]
     pub signature_header: String,
-    /// What stands before the signature, or before each one of a list, such as `sha256=`.
+    /// What stands before the signature, or before each one of a list, such as `sha256=` or `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// Splits the header's value into elements.
@@ -22,7 +24,8 @@ pub struct CustomScheme {
     /// `hex` (default) or `base64`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
-    /// `sha256` (default) or `sha1`
+    /// `sha256` (default), `sha1`, `sha384` or `sha512`; `token` where the header holds the secret itself,
+    /// `basic` where it holds `user:password` as HTTP Basic does. The last two sign nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
     /// `text` (default), `base64` or `hex`: how the secret becomes the key.
@@ -37,7 +40,7 @@ pub struct CustomScheme {
     /// `header:NAME`, `pair:KEY` or `json:/pointer`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<String>,
-    /// `s` (default) or `ms`
+    /// `s` (default), `ms`, `rfc3339`, or `auto` for whichever of them it is
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp_unit: Option<String>,
     /// `header:NAME` or `json:/pointer`. Without it the body's hash is the event's key.
@@ -52,6 +55,16 @@ pub struct CustomScheme {
     /// The form field that holds the JSON, where the body is a form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form_field: Option<String>,
+    /// `json:/pointer` of a text that is sent back instead of storing anything, where the delivery is the
+    /// sender's challenge and its signature holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<String>,
+    /// What makes a delivery a challenge: `header:NAME=VALUE` or `json:/pointer=VALUE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge_when: Option<String>,
+    /// `text` (default): the challenge alone. `json`: an object with the field it came in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge_answer: Option<String>,
 }
 
 /// A scheme in the words of the configuration; an empty text means "not used".
@@ -67,13 +80,11 @@ pub struct Recipe<'a> {
     pub prefix_optional: bool,
     /// Splits the header's value into elements.
     pub list_separator: &'a str,
-    /// White space around an element is not part of it.
-    pub list_trimmed: bool,
     /// Elements are KEY=VALUE; those with this key are signatures.
     pub pair: &'a str,
     /// `hex` or `base64`
     pub encoding: &'a str,
-    /// `sha256` or `sha1`; presets also `token`, `ed25519` and `ecdsa-p256`
+    /// `sha256`, `sha1`, `sha384`, `sha512`, `token` or `basic`; presets also `ed25519` and `ecdsa-p256`
     pub algorithm: &'a str,
     /// A header whose `algorithm=HMAC_SHA256` makes it SHA-256 instead (presets only).
     pub algorithm_header: &'a str,
@@ -81,14 +92,21 @@ pub struct Recipe<'a> {
     pub key: &'a str,
     /// Stripped from the secret first, where it is there.
     pub key_prefix: &'a str,
+    /// A secret that begins with `whsec_` stands for a second key, what follows in base64: the provider changed
+    /// from one way to the other. Presets only.
+    pub also_decoded: bool,
+    /// Deliveries of ours carry a signature by each of the two keys, the decoded one's first.
+    pub signs_both: bool,
     /// What is signed. Presets also use `{json:/pointer}`, `{params}` (the fields of a form, sorted),
     /// `{path}` and `{signed_headers}`.
     pub signed: &'a str,
+    /// The signed URL may be written with its percent-escapes decoded (presets only).
+    pub url_decoded: bool,
     /// The header that lists the signed headers, for `{signed_headers}`.
     pub signed_headers_header: &'a str,
     /// `header:NAME`, `pair:KEY` or `json:/pointer`
     pub timestamp: &'a str,
-    /// `s` or `ms`
+    /// `s`, `ms`, `rfc3339` or `auto`
     pub timestamp_unit: &'a str,
     /// `["webhook-", "svix-"]`: every header of the scheme that begins with one may begin with the other.
     pub header_families: [&'a str; 2],
@@ -100,12 +118,15 @@ pub struct Recipe<'a> {
     pub form_params: bool,
     /// What `event_id` names is in a form no event's id; `event_key` is used instead.
     pub form_has_no_id: bool,
+    /// `json:/pointer`: where there is something, `event_id` names one of several events and `event_key` is
+    /// used instead.
+    pub several_at: &'a str,
     /// Several events in one body: the JSON pointer of their list (`""`: the body is the list). What is
     /// said below is then looked for in each element, and with `batch:/pointer` in the body around them.
     pub batch: Option<&'a str>,
     /// Where the event's id is; the first source present counts.
     pub event_id: &'a [&'a str],
-    /// Where the provider gives no id: what the key is made of, joined by colons. `body-sha256` is the
+    /// Where there is no id, or only newer versions of the sender give one: what the key is made of, joined by colons. `body-sha256` is the
     /// body's hash, `arrival` our time of receipt (every delivery is then an event of its own).
     pub event_key: &'a [&'a str],
     /// `json:/pointer` of a value that is used once, for signatures that do not cover the body.
@@ -124,24 +145,32 @@ pub struct Recipe<'a> {
     pub api_version: &'a [&'a str],
     /// Ids may be JSON integers; their decimal text counts.
     pub integer_ids: bool,
+    /// `json:/pointer` of a challenge to be sent back, where the delivery is one.
+    pub challenge: &'a str,
+    /// `header:NAME=VALUE` or `json:/pointer=VALUE`
+    pub challenge_when: &'a str,
+    /// `text` or `json`
+    pub challenge_answer: &'a str,
 }
 
 impl Recipe<'_> {
-    /// HMAC-SHA256 of the body in lower-case hex, keyed with the secret's text.
+    /// HMAC-SHA256 of the body in hex, keyed with the secret's text.
     pub const PLAIN: Recipe<'static> = Recipe {
         signature_header: "",
         signature_field: "",
         prefix: "",
         prefix_optional: false,
         list_separator: "",
-        list_trimmed: false,
         pair: "",
         encoding: "hex",
         algorithm: "sha256",
         algorithm_header: "",
         key: "text",
         key_prefix: "",
+        also_decoded: false,
+        signs_both: false,
         signed: "{body}",
+        url_decoded: false,
         signed_headers_header: "",
         timestamp: "",
         timestamp_unit: "s",
@@ -150,6 +179,7 @@ impl Recipe<'_> {
         form_field_signed: false,
         form_params: false,
         form_has_no_id: false,
+        several_at: "",
         batch: None,
         event_id: &[],
         event_key: &[],
@@ -161,5 +191,8 @@ impl Recipe<'_> {
         livemode: &[],
         api_version: &[],
         integer_ids: false,
+        challenge: "",
+        challenge_when: "",
+        challenge_answer: "text",
     };
 }
