@@ -600,9 +600,8 @@ fn create_private_file(path: &Path) -> Result<(), OpenError> {
 fn sync_dir(path: &Path) -> Result<(), OpenError> {
     let Some(dir) = path.parent() else { return Ok(()) };
     // a relative path of one part has the empty path as its parent
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    for dir in [Some(dir), dir.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten()
-    {
+    let named = |dir| if dir == Path::new("") { Path::new(".") } else { dir };
+    for dir in [Some(dir), dir.parent()].into_iter().flatten().map(named) {
         match File::open(dir).and_then(|dir| dir.sync_all()) {
             // a directory that may only be passed through is not this user's to sync
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -779,4 +778,20 @@ fn definitions(conn: &Connection) -> rusqlite::Result<BTreeMap<(String, String),
 fn essence(sql: &str) -> String {
     let uncommented = sql.lines().filter_map(|line| line.split("--").next());
     uncommented.flat_map(str::chars).filter(|c| !c.is_whitespace() && *c != '"').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_no_place_for_new_files() {
+        // no directory there can be synced, whoever asks
+        let proc = Path::new("/proc/self");
+        let refused = sync_dir(&proc.join("inboxd.db"));
+        assert!(matches!(refused, Err(OpenError::Io { .. })), "{refused:?}");
+        let dir = tempfile::tempdir().unwrap();
+        sync_dir(&dir.path().join("inboxd.db")).unwrap();
+        sync_dir(Path::new("inboxd.db")).unwrap();
+    }
 }

@@ -217,6 +217,35 @@ mod tests {
     }
 
     #[test]
+    fn a_key_outlives_its_payload_and_neither_goes_before_its_own_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inboxd.db");
+        let conn = db::open_writer(&path).unwrap();
+        // ages of 5, 50 and 500 s; what nobody has finished has no age
+        conn.execute_batch(
+            "INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, payload, body_sha256, state,
+                                        available_at_ms, received_at_ms, processed_at_ms)
+             VALUES ('stripe', 'e', 'young',  '{}', 'p', zeroblob(32), 'done',        0, 995000, 995000),
+                    ('stripe', 'e', 'older',  '{}', 'p', zeroblob(32), 'ignored',     0, 950000, 950000),
+                    ('stripe', 'e', 'oldest', '{}', 'p', zeroblob(32), 'done',        0, 500000, 500000),
+                    ('stripe', 'e', 'waits',  '{}', 'p', zeroblob(32), 'pending',     0, 500000, NULL),
+                    ('stripe', 'e', 'asks',   '{}', 'p', zeroblob(32), 'quarantined', 0, 500000, NULL)",
+        )
+        .unwrap();
+        let (payload, key, now_ms) = (Duration::from_secs(10), Duration::from_secs(100), 1_000_000);
+        let changes = AtOnce(conn);
+        for is_dry in [true, false] {
+            let mut purge = Purge::new(payload, key, now_ms, is_dry);
+            let open = || db::open_reader(&path, Duration::from_secs(3600));
+            while purge.step(open, &changes, now_ms).unwrap() {}
+            assert_eq!((purge.payloads, purge.keys), (2, 1), "is_dry {is_dry}");
+        }
+        let left = "SELECT group_concat(event_id || ' ' || coalesce(payload, '-'), ', ' ORDER BY id) FROM webhook_inbox";
+        let left: String = changes.0.query_row(left, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, "young p, older -, waits p, asks p");
+    }
+
+    #[test]
     fn a_purge_may_take_longer_than_a_reader() {
         const ROWS: i64 = 10_000;
         let dir = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
@@ -881,7 +881,9 @@ impl Writer {
             return;
         }
         self.disk_read_at = Some(now);
-        let dir = self.files.wal().parent().unwrap_or(self.files.wal());
+        // a relative path of one part has the empty path as its parent
+        let dir = self.files.wal().parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or(Path::new("."));
         // what is in the log needs room in the database file as well
         let floor = match self.settings.disk_free_min {
             0 => 0,

@@ -398,7 +398,7 @@ fn a_stdout_that_takes_nothing_is_a_failure() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(1), "{args:?}");
+        assert_eq!(support::ended(&mut child).code(), Some(1), "{args:?}");
     }
 }
 

@@ -112,7 +112,9 @@ fn a_kill_in_the_recovery_of_a_start_loses_nothing() {
             senders.aim(&daemon.webhooks);
             senders.acknowledge_more(20);
             daemon.kill();
-            let status = serve(&dir).env("INBOXD_FAILPOINT", format!("{point}:1")).status().unwrap();
+            let status = support::ended(
+                &mut serve(&dir).env("INBOXD_FAILPOINT", format!("{point}:1")).spawn().unwrap(),
+            );
             assert_eq!(status.code(), None, "{point} was not reached in start {hit}");
             truth::check(&database(&dir), &log);
         }

@@ -305,7 +305,7 @@ impl Python {
     fn stop(mut self) -> (i64, String) {
         self.child.stdin.take().unwrap().write_all(b"stop\n").unwrap();
         let said = self.lines.next().unwrap().unwrap();
-        self.child.wait().unwrap();
+        support::ended(&mut self.child);
         let (written, rest) = said.split_once(' ').unwrap();
         (written.parse().unwrap(), rest.to_owned())
     }

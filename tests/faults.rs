@@ -45,7 +45,7 @@ impl Injection {
         if !said.contains("attached") {
             stderr.read_to_string(&mut said).unwrap();
             skipped(&format!("strace cannot attach here: {said}"));
-            strace.wait().unwrap();
+            support::ended(&mut strace);
             return None;
         }
         Some(Self { strace, trace })
@@ -54,7 +54,7 @@ impl Injection {
     /// Ends the injection; how many calls it made fail.
     fn end(mut self) -> usize {
         support::terminate(self.strace.id());
-        self.strace.wait().unwrap();
+        support::ended(&mut self.strace);
         injected(&self.trace)
     }
 }
@@ -92,6 +92,37 @@ impl Loaded {
         senders.aim(&daemon.webhooks);
         senders.finish();
         truth::check(&daemon.database(), &log);
+    }
+}
+
+#[test]
+#[cfg(feature = "failpoints")]
+fn the_directories_of_new_files_are_synced_before_anything_is_stored_in_them() {
+    let dir = Arc::new(Daemon::folder(CONFIG));
+    let trace = dir.path().join("trace");
+    let spawned = Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=fsync", "-o"])
+        .arg(&trace)
+        .args([BINARY, "--config", "inboxd.toml", "serve"])
+        .env("INBOXD_FAILPOINT", "recovery_before:1")
+        .current_dir(dir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut traced) = spawned else {
+        return skipped("strace is not installed");
+    };
+    support::ended(&mut traced);
+    let said = std::fs::read_to_string(&trace).unwrap_or_default();
+    if !said.contains("killed by SIG") {
+        return skipped(&format!("strace cannot trace here: {said}"));
+    }
+    let folder = dir.path().canonicalize().unwrap();
+    for synced in [folder.join("data"), folder.clone()] {
+        let call = format!("<{}>)", synced.display());
+        let is_call = |line: &str| line.contains("fsync(") && line.contains(&call) && line.ends_with("= 0");
+        assert!(said.lines().any(is_call), "{call}: {said}");
     }
 }
 
@@ -165,7 +196,7 @@ fn a_kill_at_any_write_or_sync_loses_nothing() {
             return;
         };
         assert_eq!(loaded.daemon.exit_signal(), Some(9), "{fault} was not hit");
-        injection.strace.wait().unwrap();
+        support::ended(&mut injection.strace);
         loaded.recovers();
     }
 }

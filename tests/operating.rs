@@ -12,10 +12,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use support::{Daemon, HANG_TIME, Ran, inboxd, invoice_event, terminate};
+use support::{Daemon, Ran, inboxd, invoice_event, terminate};
 use tempfile::TempDir;
 
 const READERS: [&[&str]; 4] =
@@ -58,14 +56,7 @@ fn serve(dir: &Path) -> Ran {
 
 /// The exit code of a process that should end by itself; one that does not is killed.
 fn ended(child: &mut Child) -> Option<i32> {
-    let begun = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > HANG_TIME {
-            child.kill().unwrap();
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    child.wait().unwrap().code()
+    support::ended(child).code()
 }
 
 /// Runs inboxd as somebody who may not enter or write what is closed to others.

@@ -78,7 +78,7 @@ fn the_example_books_a_credit_once_in_the_events_transaction() {
     assert_eq!(send("evt_2", r#"{"id":"cr_1","cents":500}"#), r#"{"outcome":"processed"}"#);
     assert_eq!(send("evt_3", r#"{"id":"cr_2"}"#), r#"{"outcome":"quarantined"}"#);
     support::terminate(process.0.id());
-    assert!(process.0.wait().unwrap().success());
+    assert!(support::ended(&mut process.0).success());
     let conn = support::open(&dir.path().join("data/inboxd.db"));
     let booked = "SELECT group_concat(fact || ' ' || cents) FROM credits";
     assert_eq!(conn.query_row(booked, [], |row| row.get::<_, String>(0)).unwrap(), "cr_1 500");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inboxd::db;
 use inboxd::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
@@ -22,6 +22,24 @@ const TABLES: &str = "
     CREATE TABLE guarded (k INTEGER PRIMARY KEY) STRICT;
     CREATE TRIGGER guarded_is_closed BEFORE INSERT ON guarded
     BEGIN SELECT RAISE(ROLLBACK, 'closed'); END;";
+
+/// What only bounds a hang.
+const HANG_TIME: Duration = Duration::from_secs(40);
+
+/// An answer of the writer.
+fn in_time<T>(answers: &mpsc::Receiver<T>) -> T {
+    answers.recv_timeout(HANG_TIME).unwrap_or_else(|error| panic!("no answer within {HANG_TIME:?}: {error}"))
+}
+
+/// Waits until a writer that has no handles any more has ended.
+fn join<T>(thread: JoinHandle<T>) -> T {
+    let begun = Instant::now();
+    while !thread.is_finished() {
+        assert!(begun.elapsed() < HANG_TIME, "the writer did not end within {HANG_TIME:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap()
+}
 
 struct Store {
     dir: TempDir,
@@ -65,7 +83,7 @@ impl Store {
             self.writer().submit(work, move |result| answer.send((index, result)).unwrap());
         }
         drop(go);
-        let mut results: Vec<_> = answers.iter().take(count).collect();
+        let mut results: Vec<_> = (0..count).map(|_| in_time(&answers)).collect();
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()
     }
@@ -80,7 +98,7 @@ impl Store {
     /// Ends the writer as a stop of the daemon does, and looks at the file.
     fn stop(mut self) {
         self.writer = None;
-        self.thread.take().unwrap().join().unwrap().unwrap();
+        join(self.thread.take().unwrap()).unwrap();
         let check: String = self.reader().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok");
     }
@@ -224,7 +242,7 @@ fn a_lock_held_by_another_process_is_waited_for() {
     store.writer().submit(insert(1, 10), move |result| answer.send(result.is_ok()).unwrap());
     assert!(answers.recv_timeout(Duration::from_millis(300)).is_err(), "answered before the lock was free");
     other.execute_batch("COMMIT").unwrap();
-    assert!(answers.recv().unwrap());
+    assert!(in_time(&answers));
     store.stop();
 }
 
@@ -236,12 +254,17 @@ fn free_space_below_the_floor_refuses_before_the_disk_is_full() {
     let settings = Settings::new(path, Duration::from_secs(2), u64::MAX);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let thread = thread::spawn(|| writer.run());
-    while !handle.health().obstacle().is_some_and(|reason| reason.contains("free disk space")) {
+    let is_low = || handle.health().obstacle().is_some_and(|reason| reason.contains("free disk space"));
+    let begun = Instant::now();
+    while !is_low() {
+        assert!(begun.elapsed() < HANG_TIME, "nothing stands in the way though no disk has so much room");
         thread::yield_now();
     }
-    assert!(matches!(handle.run(|_| Ok(())), Err(WriteError::Unavailable(_))));
+    let (answer, answers) = mpsc::channel();
+    handle.submit(|_| Ok(()), move |result| answer.send(result).unwrap());
+    assert!(matches!(in_time(&answers), Err(WriteError::Unavailable(_))));
     drop(handle);
-    thread.join().unwrap().unwrap();
+    join(thread).unwrap();
 }
 
 #[test]
@@ -344,7 +367,7 @@ fn whoever_waits_when_the_writer_ends_is_told_so() {
     let (answer, answers) = mpsc::channel();
     handle.submit(insert(1, 10), move |result| answer.send(result).unwrap());
     drop(writer);
-    assert!(matches!(answers.recv().unwrap(), Err(WriteError::Unavailable(_))));
+    assert!(matches!(in_time(&answers), Err(WriteError::Unavailable(_))));
     assert!(matches!(handle.run(|_| Ok(())), Err(WriteError::Unavailable(_))));
 }
 

@@ -65,7 +65,8 @@ pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 impl Gate {
     pub fn pass(&self) {
         let (is_open, opened) = &*self.0;
-        drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        let is_open = is_open.lock().unwrap();
+        drop(opened.wait_timeout_while(is_open, super::HANG_TIME, |is_open| !*is_open).unwrap());
     }
 
     pub fn open(&self) {

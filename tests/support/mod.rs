@@ -110,14 +110,19 @@ impl Daemon {
         drop(command);
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
-        let ready = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .inspect(|line| log.lock().unwrap().push_str(&format!("{line}\n")))
-            .find(|line| line.starts_with("ready"));
+        let ready = within_limit(child.id(), || {
+            lines
+                .by_ref()
+                .map_while(Result::ok)
+                .inspect(|line| log.lock().unwrap().push_str(&format!("{line}\n")))
+                .find(|line| line.starts_with("ready"))
+        });
+        let ready = ready.unwrap_or_else(|| {
+            panic!("the daemon was not ready after {HANG_TIME:?}: {}", log.lock().unwrap())
+        });
         let Some(ready) = ready else {
             let log = log.lock().unwrap().clone();
-            return Err((child.wait().unwrap(), log));
+            return Err((ended(&mut child), log));
         };
         let address = |name: &str| {
             let rest = ready.split(&format!("{name} http://")).nth(1).unwrap_or_default();
@@ -184,7 +189,7 @@ impl Daemon {
     /// SIGTERM; returns the exit code.
     pub fn stop(mut self) -> Option<i32> {
         terminate(self.child.id());
-        self.child.wait().unwrap().code()
+        self.exit_status().code()
     }
 
     /// Waits until the process ends by itself; the signal that ended it.
@@ -200,8 +205,8 @@ impl Daemon {
 
     fn exit_status(&mut self) -> ExitStatus {
         let child = &mut self.child;
-        let status = find_in_time(|| child.try_wait().unwrap());
-        status.unwrap_or_else(|| panic!("the daemon did not end: {}", self.log()))
+        let status = find_within(END_TIME, || child.try_wait().unwrap());
+        status.unwrap_or_else(|| panic!("the daemon did not end within {END_TIME:?}: {}", self.log()))
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -271,6 +276,33 @@ pub fn own_address() -> String {
 /// What only bounds a hang: nothing is too slow before this.
 pub const HANG_TIME: Duration = Duration::from_secs(120);
 
+/// For what a process does at once where it works: it ends. A broken one is found out within a minute.
+pub const END_TIME: Duration = Duration::from_secs(40);
+
+/// Waits until a process that should end has ended; one that does not is killed, and the test fails.
+pub fn ended(child: &mut Child) -> ExitStatus {
+    find_within(END_TIME, || child.try_wait().unwrap()).unwrap_or_else(|| {
+        drop(child.kill());
+        drop(child.wait());
+        panic!("process {} did not end within {END_TIME:?}", child.id())
+    })
+}
+
+/// Does what may wait for a process; where that takes too long, the process is killed and there is no result.
+pub fn within_limit<T>(pid: u32, work: impl FnOnce() -> T) -> Option<T> {
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        let is_late = is_done.recv_timeout(HANG_TIME) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if is_late {
+            signal(pid, rustix::process::Signal::KILL);
+        }
+        is_late
+    });
+    let result = work();
+    drop(done);
+    (!watchdog.join().unwrap()).then_some(result)
+}
+
 /// Waits until it is so.
 pub fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
     assert!(is_so_in_time(is_so), "waited in vain until {what}");
@@ -286,20 +318,24 @@ pub fn wait_for_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     found.unwrap()
 }
 
-fn find_in_time<T>(mut find: impl FnMut() -> Option<T>) -> Option<T> {
+fn find_within<T>(time: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let mut found = None;
-    is_so_in_time(|| {
+    is_so_within(time, || {
         found = find();
         found.is_some()
     });
     found
 }
 
-fn is_so_in_time(mut is_so: impl FnMut() -> bool) -> bool {
+fn is_so_in_time(is_so: impl FnMut() -> bool) -> bool {
+    is_so_within(HANG_TIME, is_so)
+}
+
+fn is_so_within(time: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     loop {
         // looked at before the time: whoever gets no turn for long has one look left
-        let is_late = begun.elapsed() >= HANG_TIME;
+        let is_late = begun.elapsed() >= time;
         if is_so() {
             return true;
         }
@@ -334,12 +370,16 @@ pub struct Ran {
 
 /// Runs the binary with `--config inboxd.toml` where the folder has one.
 pub fn inboxd(dir: &Path, args: &[&str]) -> Ran {
-    let output = Command::new(env!("CARGO_BIN_EXE_inboxd"))
+    let child = Command::new(env!("CARGO_BIN_EXE_inboxd"))
         .args(args)
         .current_dir(dir)
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    let output = within_limit(child.id(), || child.wait_with_output().unwrap())
+        .unwrap_or_else(|| panic!("`inboxd {}` did not end within {HANG_TIME:?}", args.join(" ")));
     Ran {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).unwrap(),
