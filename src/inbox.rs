@@ -347,6 +347,14 @@ pub fn oldest_waiting_ms(conn: &Connection) -> rusqlite::Result<Option<i64>> {
     conn.prepare_cached(OLDEST_WAITING)?.query_row([], |row| row.get(0))
 }
 
+/// When this row was received, in milliseconds since the epoch.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn received_at_ms(conn: &Connection, id: i64) -> rusqlite::Result<i64> {
+    conn.prepare_cached(RECEIVED_AT)?.query_row([id], |row| row.get(0))
+}
+
 /// The number of the latest row: events stored since the file was made.
 ///
 /// # Errors
@@ -503,8 +511,14 @@ const OLDEST_UNPROCESSED: &str = "
 const LAST_ID: &str = "
     SELECT coalesce(max(id), 0) FROM main.webhook_inbox";
 
+const RECEIVED_AT: &str = "
+    SELECT received_at_ms FROM main.webhook_inbox WHERE id = ?1";
+
+// What is parked waits for something else.
 const OLDEST_WAITING: &str = "
-    SELECT min((SELECT min(received_at_ms)
+    SELECT min((SELECT received_at_ms
                   FROM main.webhook_inbox
-                 WHERE processed_at_ms IS NULL AND state = waits.column1))
+                 WHERE processed_at_ms IS NULL AND state = waits.column1 AND error_class IS NOT 'parked'
+                 ORDER BY received_at_ms
+                 LIMIT 1))
       FROM (VALUES ('pending'), ('processing')) AS waits";

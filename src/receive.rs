@@ -13,7 +13,7 @@ use rusqlite::Transaction;
 use crate::clock;
 use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::failpoint;
-use crate::handlers::{self, Event, Handled, Handler, HandlerError};
+use crate::handlers::{self, Event, Handled, Handler, HandlerError, Park};
 use crate::held::Held;
 use crate::inbox::failures::{self, Failed};
 use crate::inbox::queue::{self, Claimed, OneClaim};
@@ -432,7 +432,7 @@ impl Stored<'_> {
             self.forward(key)?;
             return Ok(Some(Outcome::Accepted));
         }
-        let worked = self.work(key)?;
+        let worked = self.work(key)?.settled(self.tx, row, self.now_ms)?;
         failpoint::reach("handler_after");
         if worked != Worked::Done || expected != State::Done {
             self.mark(row, key, &worked)?;
@@ -509,7 +509,12 @@ impl Stored<'_> {
 
     /// A known event. A quarantined one is tried again: what it was missing may be there by now.
     fn redeliver(&self, known: &Known) -> Result<Outcome, JobError> {
-        if !known.is_quarantined || !self.may_try_again(known)? {
+        if !known.is_quarantined {
+            // what it waits for may be there by now
+            queue::wake(self.tx, known.id, self.now_ms)?;
+            return Ok(Outcome::Duplicate);
+        }
+        if !self.may_try_again(known)? {
             return Ok(Outcome::Duplicate);
         }
         if self.is_async() && *self.disposition == Disposition::Handle {
@@ -517,10 +522,16 @@ impl Stored<'_> {
             self.forward(self.event.event_id())?;
             return Ok(Outcome::Accepted);
         }
-        let worked = self.work(self.event.event_id())?;
+        let worked = self.work(self.event.event_id())?.settled(self.tx, known.id, self.now_ms)?;
         inbox::count_attempt(self.tx, known.id)?;
-        if let Worked::Quarantined(_) = worked {
-            return Ok(Outcome::Duplicate);
+        match &worked {
+            Worked::Quarantined(_) => return Ok(Outcome::Duplicate),
+            // the question to a person stays until it goes through
+            Worked::Parked(..) => {
+                self.mark(known.id, self.event.event_id(), &worked)?;
+                return Ok(Outcome::Accepted);
+            }
+            Worked::Done | Worked::Ignored => {}
         }
         self.mark(known.id, self.event.event_id(), &worked)?;
         let about = (self.endpoint.config.name.as_str(), self.event.event_id());
@@ -549,6 +560,7 @@ impl Stored<'_> {
             Handled::Ignored if !self.endpoint.config.forward.is_empty() => Worked::Done,
             Handled::Ignored => Worked::Ignored,
             Handled::Quarantine(reason) => Worked::Quarantined(reason),
+            Handled::Park(park) => Worked::Parked(park, 0),
         })
     }
 
@@ -577,6 +589,7 @@ impl Stored<'_> {
                 inbox::mark(self.tx, row, State::Quarantined, Some(reason), self.now_ms)?;
                 self.open_review(Kind::Quarantined, key, reason)?;
             }
+            Worked::Parked(park, next_at_ms) => queue::park(self.tx, row, &park.waits_for, *next_at_ms)?,
         }
         Ok(())
     }
@@ -655,12 +668,47 @@ pub fn forward_to(
     Ok(())
 }
 
+/// The shortest wait between two looks for what an event waits for.
+const PARK_WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// The longest.
+const PARK_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// When an event that waits for something is looked at again: a part of the time it has waited from now. The error is what
+/// becomes of it where it has waited long enough.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn wait_for(
+    tx: &Transaction<'_>,
+    row: i64,
+    park: &Park,
+    now_ms: i64,
+) -> rusqlite::Result<Result<i64, Handled>> {
+    let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).max(0);
+    if waited_ms < retry::as_ms(park.time_max) {
+        let wait_ms = (waited_ms / 4).clamp(retry::as_ms(PARK_WAIT_MIN), retry::as_ms(PARK_WAIT_MAX));
+        return Ok(Ok(now_ms.saturating_add(wait_ms)));
+    }
+    Ok(Err(if park.asks {
+        Handled::Quarantine(format!(
+            "{} did not come within {} hours; when it is there: inboxd retry",
+            park.waits_for,
+            park.time_max.as_secs() / 3600
+        ))
+    } else {
+        Handled::Ignored
+    }))
+}
+
 /// How the work on one event ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Worked {
     Done,
     Ignored,
     Quarantined(String),
+    /// It waits for something, and is looked at again at this time.
+    Parked(Park, i64),
 }
 
 impl Worked {
@@ -669,7 +717,18 @@ impl Worked {
             Self::Done => Outcome::Processed,
             Self::Ignored => Outcome::Ignored,
             Self::Quarantined(_) => Outcome::Quarantined,
+            Self::Parked(..) => Outcome::Accepted,
         }
+    }
+
+    /// What waits has a time at which it is looked at again, or has waited long enough.
+    fn settled(self, tx: &Transaction<'_>, row: i64, now_ms: i64) -> rusqlite::Result<Self> {
+        let Self::Parked(park, _) = self else { return Ok(self) };
+        Ok(match wait_for(tx, row, &park, now_ms)? {
+            Ok(next_at_ms) => Self::Parked(park, next_at_ms),
+            Err(Handled::Quarantine(reason)) => Self::Quarantined(reason),
+            Err(_) => Self::Ignored,
+        })
     }
 }
 

@@ -413,6 +413,17 @@ impl Look {
 /// Marks the row with what the handlers made of it. The lease was checked in this transaction.
 fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64) -> Result<State, JobError> {
     let Claimed { endpoint, event_id, .. } = claimed;
+    let handled = match handled {
+        Handled::Park(park) => match receive::wait_for(tx, claimed.id, &park, now_ms)? {
+            Ok(next_at_ms) => {
+                let waits = queue::waiting_text(&park.waits_for);
+                queue::give_back(tx, claimed, ErrorClass::Parked, &waits, next_at_ms, now_ms)?;
+                return Ok(State::Pending);
+            }
+            Err(ended) => ended,
+        },
+        handled => handled,
+    };
     let state = match handled {
         Handled::Applied => State::Done,
         Handled::Ignored => State::Ignored,
@@ -421,6 +432,7 @@ fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64
             reviews::open(tx, Kind::Quarantined, endpoint, event_id, &reason, now_ms)?;
             return Ok(State::Quarantined);
         }
+        Handled::Park(_) => State::Ignored,
     };
     queue::settle(tx, claimed, state, None, now_ms)?;
     let note = format!("went through on attempt {}", claimed.attempt);

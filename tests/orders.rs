@@ -5,7 +5,7 @@
 
 mod support;
 
-use inboxd::handlers::{Event, Handled, Handler, HandlerError, Orders};
+use inboxd::handlers::{Event, Handled, Handler, Orders};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 use support::Daemon;
@@ -16,7 +16,8 @@ enum Ended {
     Applied,
     Ignored,
     Quarantined(String),
-    Failed(String),
+    /// What it waits for, and whether a person is asked in the end.
+    Parked(String, bool),
 }
 
 struct Shop {
@@ -63,8 +64,9 @@ impl Shop {
             Ok(Handled::Applied) => (Ended::Applied, true),
             Ok(Handled::Ignored) => (Ended::Ignored, true),
             Ok(Handled::Quarantine(reason)) => (Ended::Quarantined(reason), false),
-            Err(HandlerError::Failed(reason)) => (Ended::Failed(reason), false),
-            Err(HandlerError::Sql(error)) => panic!("{error}"),
+            Ok(Handled::Park(park)) => (Ended::Parked(park.waits_for, park.asks), false),
+            // a state of the shop is no failure of a delivery
+            Err(error) => panic!("{error}"),
         };
         if is_kept {
             tx.commit().unwrap()
@@ -74,12 +76,12 @@ impl Shop {
         ended
     }
 
-    /// Delivers all, and again what failed, as a provider does; returns what no retry helped.
+    /// Delivers all, and again what waits, as the worker does; returns what still waits.
     fn deliver_all(&self, events: &[&Value]) -> usize {
         let mut rest: Vec<&Value> = events.to_vec();
         loop {
             let before = rest.len();
-            rest.retain(|event| matches!(self.deliver(event), Ended::Failed(_)));
+            rest.retain(|event| matches!(self.deliver(event), Ended::Parked(..)));
             if rest.is_empty() || rest.len() == before {
                 return rest.len();
             }
@@ -196,6 +198,11 @@ fn every_order_of_the_events_ends_alike_with_one_effect() {
             intent("evt_3", None, "pi_1", 4200),
             intent("evt_4", Some("o_1"), "pi_1", 4200),
         ],
+        // without the session that is not paid yet
+        vec![
+            session("evt_1", "async_payment_succeeded", "o_1", Some("pi_1"), "paid", 4200),
+            intent("evt_2", None, "pi_1", 4200),
+        ],
     ];
     for history in histories {
         for order in permutations(&history.iter().collect::<Vec<_>>()) {
@@ -235,11 +242,7 @@ fn a_payment_that_differs_goes_to_a_person_and_changes_nothing() {
         assert!(reason.contains(said), "{reason}");
         assert_eq!(shop.summary(), before);
     }
-    assert_eq!(Shop::new().deliver(&intent_in("EUR")), Ended::Failed(not_yet("pi_1")));
-}
-
-fn not_yet(payment: &str) -> String {
-    format!("the order of payment {payment} is not there yet; the event is tried again")
+    assert_eq!(Shop::new().deliver(&intent_in("EUR")), Ended::Parked("order o_1".to_owned(), true));
 }
 
 #[test]
@@ -283,7 +286,8 @@ fn two_accounts_may_use_the_same_order_numbers() {
     let who =
         "SELECT group_concat(coalesce(account, 'own') || ' ' || status, ', ' ORDER BY account) FROM orders";
     assert_eq!(shop.text(who), "own awaiting_payment, acct_1 paid, acct_2 awaiting_payment");
-    assert_eq!(shop.deliver_from(&paid, Some("acct_3")), Ended::Failed(not_yet("pi_1")));
+    let waits = Ended::Parked("order o_1 of account acct_3".to_owned(), true);
+    assert_eq!(shop.deliver_from(&paid, Some("acct_3")), waits);
 }
 
 #[test]
@@ -350,23 +354,116 @@ url = "http://127.0.0.1:9/hooks"
 sign = "none"
 "#;
 
+const ACCEPTED: &str = r#"{"outcome":"accepted"}"#;
+
 /// The webhook is faster than the checkout. An application writes the order meanwhile.
 #[test]
-fn a_payment_before_its_order_is_taken_on_redelivery_once_the_order_is_there() {
+fn a_payment_before_its_order_is_kept_and_applied_once_the_order_is_there() {
+    for named in [None, Some("o_1")] {
+        let daemon = Daemon::with_files(CONFIG, &[("shop/order.placed.sql", "SELECT 1")]);
+        let body = intent("evt_1", named, "pi_1", 4200).to_string();
+        assert_eq!(daemon.stripe(&body), (200, ACCEPTED.to_owned()));
+        let waits =
+            if named.is_some() { "waits for order o_1" } else { "waits for the order of payment pi_1" };
+        let row = "SELECT state || ' ' || error_class || ' ' || last_error FROM webhook_inbox";
+        assert_eq!(daemon.text(row), format!("pending parked {waits}"));
+        let insert =
+            "INSERT INTO orders (id, currency, total, payment_id) VALUES ('o_1', 'eur', 4200, 'pi_1')";
+        daemon.sql().execute(insert, []).unwrap();
+        // sent again or not: nobody has to
+        if named.is_some() {
+            assert_eq!(daemon.stripe(&body), (200, r#"{"outcome":"duplicate"}"#.to_owned()));
+        }
+        daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'", 1);
+        assert_eq!(daemon.text("SELECT status FROM orders"), "paid");
+        assert_eq!(daemon.count("SELECT count(*) FROM outbox WHERE topic = 'OrderPaid'"), 1);
+        assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+        assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE last_error IS NOT NULL"), 0);
+        assert_eq!(daemon.inboxd(&["events", "list", "--state", "failing"]).stdout, "");
+    }
+}
+
+/// Every order in which the events of a checkout can come, over HTTP: no answer is a failure, and all end alike.
+#[test]
+fn no_order_of_a_checkouts_events_is_answered_with_a_failure() {
     let daemon = Daemon::with_files(CONFIG, &[("shop/order.placed.sql", "SELECT 1")]);
-    let body = intent("evt_1", None, "pi_1", 4200).to_string();
-    assert_eq!(daemon.stripe(&body), (500, r#"{"error":"handler_failed"}"#.to_owned()));
-    assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox"), 0);
+    let mut shops = 0;
+    // an ordinary checkout, one that is paid later, and one whose payment names its order; each with a subscription's payment
+    for history in 0..3 {
+        for order in permutations(&[0, 1, 2]) {
+            shops += 1;
+            let (id, pi) = (format!("o_{shops}"), format!("pi_{shops}"));
+            let named = (history == 2).then_some(id.as_str());
+            let mut events = vec![
+                intent(&format!("evt_{shops}_1"), named, &pi, 4200),
+                intent(&format!("evt_{shops}_2"), None, &format!("pi_of_invoice_{shops}"), 900),
+            ];
+            let kind = if history == 1 { "async_payment_succeeded" } else { "completed" };
+            let mut session = session(&format!("evt_{shops}_3"), kind, &id, Some(&pi), "paid", 4200);
+            session["data"]["object"]["id"] = json!(format!("cs_{shops}"));
+            events.push(session);
+            for index in order {
+                let (status, answer) = daemon.stripe(&events[index].to_string());
+                assert_eq!(status, 200, "{answer}: {}", events[index]);
+            }
+        }
+    }
+    daemon.wait_for_count("SELECT count(*) FROM orders WHERE status = 'paid' AND total = 4200", shops);
+    // all but the subscriptions' payments, which wait for an order a while
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'", 2 * shops);
+    assert_eq!(daemon.count("SELECT count(*) FROM orders"), shops);
+    assert_eq!(daemon.count("SELECT count(*) FROM outbox WHERE topic = 'OrderPaid'"), shops);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+    assert_eq!(daemon.count("SELECT count(*) FROM webhook_failures"), 0);
+}
+
+#[test]
+fn a_payment_that_no_order_knows_is_ignored_in_the_end_and_one_that_names_a_missing_order_goes_to_a_person() {
+    let daemon = Daemon::with_files(CONFIG, &[("shop/order.placed.sql", "SELECT 1")]);
+    assert_eq!(daemon.stripe(&intent("evt_1", None, "pi_1", 500).to_string()), (200, ACCEPTED.to_owned()));
+    assert_eq!(
+        daemon.stripe(&intent("evt_2", Some("o_2"), "pi_2", 500).to_string()),
+        (200, ACCEPTED.to_owned())
+    );
+    let age = |id: &str, minutes: i64| {
+        let sql = "UPDATE webhook_inbox SET received_at_ms = received_at_ms - ?1, available_at_ms = 1 WHERE event_id = ?2";
+        daemon.sql().execute(sql, (minutes * 60_000, id)).unwrap();
+    };
+    age("evt_1", 12);
+    daemon.wait_for_count(
+        "SELECT count(*) FROM webhook_inbox WHERE event_id = 'evt_1' AND state = 'ignored'",
+        1,
+    );
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+    // a day is not enough to give up an order that is named
+    age("evt_2", 24 * 60);
+    daemon.wait_for_count(
+        "SELECT count(*) FROM webhook_inbox WHERE event_id = 'evt_2' AND state = 'pending' AND attempts >= 2 AND available_at_ms > 1",
+        1,
+    );
+    age("evt_2", 50 * 60);
     daemon
-        .sql()
-        .execute(
-            "INSERT INTO orders (id, currency, total, payment_id) VALUES ('o_1', 'eur', 4200, 'pi_1')",
-            [],
-        )
-        .unwrap();
-    assert_eq!(daemon.stripe(&body), (200, r#"{"outcome":"processed"}"#.to_owned()));
-    assert_eq!(daemon.text("SELECT status FROM orders"), "paid");
-    assert_eq!(daemon.count("SELECT count(*) FROM outbox WHERE topic = 'OrderPaid'"), 1);
+        .wait_for_count("SELECT count(*) FROM reviews WHERE kind = 'quarantined' AND event_id = 'evt_2'", 1);
+    let reason = daemon.text("SELECT reason FROM reviews");
+    assert_eq!(reason, "order o_2 did not come within 72 hours; when it is there: inboxd retry");
+    assert_eq!(daemon.text("SELECT last_error FROM webhook_inbox WHERE event_id = 'evt_2'"), reason);
+    // a person puts the order there
+    daemon.sql().execute("INSERT INTO orders (id, currency, total) VALUES ('o_2', 'eur', 500)", []).unwrap();
+    assert_eq!(daemon.inboxd(&["retry", "evt_2"]).code, 0);
+    daemon.wait_for_count("SELECT count(*) FROM orders WHERE status = 'paid'", 1);
+    daemon.wait_for_count("SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL", 0);
+}
+
+#[test]
+fn what_waits_for_an_order_is_no_backlog_that_anybody_is_told_of() {
+    let shop = Shop::new();
+    let insert = "INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, body_sha256, state, available_at_ms,
+                                             received_at_ms, error_class, last_error)
+                  VALUES ('stripe', 'shop', ?1, '{}', zeroblob(32), 'pending', 9, ?2, ?3, 'x')";
+    shop.conn.execute(insert, ("evt_1", 1, Some("parked"))).unwrap();
+    assert_eq!(inboxd::inbox::oldest_waiting_ms(&shop.conn).unwrap(), None);
+    shop.conn.execute(insert, ("evt_2", 2, Some("handler"))).unwrap();
+    assert_eq!(inboxd::inbox::oldest_waiting_ms(&shop.conn).unwrap(), Some(2));
 }
 
 #[test]

@@ -69,7 +69,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("writer", &["db", "failpoint", "sync"]),
-    ("handlers", &["invoices", "ledger", "orders", "outbox", "sync"]),
+    ("handlers", &["inbox", "invoices", "ledger", "orders", "outbox", "sync"]),
     (
         "worker",
         &[

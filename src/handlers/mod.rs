@@ -12,6 +12,7 @@ pub mod sql;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Transaction;
 use serde_json::Value;
@@ -62,6 +63,20 @@ pub enum Handled {
     /// Permanently inconsistent: undo what the handlers wrote and keep the event for a person.
     /// The sentence says why, without personal data.
     Quarantine(String),
+    /// Something it needs is not there yet: undo what the handlers wrote, keep the event, and try it again until
+    /// that is there. The sender is answered 2xx: waiting is not its business.
+    Park(Park),
+}
+
+/// What an event waits for, and what becomes of it when that does not come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Park {
+    /// A thing with its name, such as `order o_1`; no personal data.
+    pub waits_for: String,
+    /// How long after its receipt it is still waited for.
+    pub time_max: Duration,
+    /// Whether a person is asked then; else the event was nobody's business and is ignored.
+    pub asks: bool,
 }
 
 /// A handler's failure: everything is rolled back and the provider's redelivery tries again.
@@ -137,7 +152,7 @@ pub trait Handler: Send + Sync {
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError>;
 }
 
-/// Runs the handlers that take the event, in order, in a savepoint of their own: what one quarantines, none
+/// Runs the handlers that take the event, in order, in a savepoint of their own: what one quarantines or parks, none
 /// of them has written. `Ignored` only if all ignore it.
 ///
 /// # Errors
@@ -153,9 +168,9 @@ pub fn run(
         match handler.handle(tx, event).map_err(|error| error.of(handler.name()))? {
             Handled::Applied => handled = Handled::Applied,
             Handled::Ignored => {}
-            Handled::Quarantine(reason) => {
+            undone @ (Handled::Quarantine(_) | Handled::Park(_)) => {
                 tx.prepare_cached("ROLLBACK TO handlers")?.execute([])?;
-                handled = Handled::Quarantine(reason);
+                handled = undone;
                 break;
             }
         }

@@ -3,18 +3,29 @@
 //! An order is found by `metadata.order_id`, else the session's `client_reference_id`, else the payment
 //! that its row names. The application creates the rows, or a completed session does. Amount, currency
 //! and payment are compared as the provider states them, integer with integer; what differs is
-//! quarantined, what has no order yet fails and is tried again, and nothing ever moves backwards.
+//! quarantined, and nothing ever moves backwards. What has no order yet is kept and waits for it: the
+//! provider is never answered with a failure for what the shop has not done yet.
 //!
 //! `checkout.session.completed` is no payment by itself: `payment_status` says whether one came in.
-//! An unpaid session leaves the order open for `.async_payment_succeeded`; `.async_payment_failed`
-//! changes nothing, since the customer may pay in another session.
+//! An unpaid session leaves the order open for `.async_payment_succeeded` (which opens it where it comes
+//! first); `.async_payment_failed` changes nothing, since the customer may pay in another session.
+
+use std::time::Duration;
 
 use rusqlite::Transaction;
 use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
-use super::{Event, Handled, Handler, HandlerError, Message, notify};
+use super::{Event, Handled, Handler, HandlerError, Message, Park, notify};
+use crate::inbox::queue;
 use crate::orders::{self, NewOrder, Paid, Payment};
+
+/// How long a payment waits for the order that it names.
+const NAMED_ORDER_TIME_MAX: Duration = Duration::from_hours(72);
+
+/// How long a payment that names no order waits for one that names it. Mostly it is none of the shop's: an invoice's,
+/// or made by hand. A checkout writes its order within moments.
+const OTHER_ORDER_TIME_MAX: Duration = Duration::from_mins(10);
 
 /// Orders, paid by Stripe's checkout and payment events.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,7 +91,7 @@ struct Told<'a> {
     currency: String,
     /// `None` where no payment came in yet.
     payment_id: Option<&'a str>,
-    /// Whether it is the event that opens an order which is not there.
+    /// Whether it opens an order that is not there: a session says all about it.
     opens: bool,
 }
 
@@ -125,7 +136,7 @@ impl<'a> Told<'a> {
             currency: required_currency(&session["currency"], session_id)?,
             // where nothing had to be paid there is no payment intent
             payment_id: is_paid.then_some(intent.unwrap_or(session_id)),
-            opens: event.event_type == "checkout.session.completed",
+            opens: true,
         }))
     }
 }
@@ -134,7 +145,9 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
     let Told { amount, currency, .. } = told;
     if let Some(id) = told.order_id.filter(|_| told.opens) {
         let order = NewOrder { account: event.account, id, currency, total: *amount };
-        orders::open(tx, &order, event.now_ms)?;
+        if orders::open(tx, &order, event.now_ms)? {
+            queue::wake_waiting(tx, event.endpoint, &order_named(event.account, id), event.now_ms)?;
+        }
     }
     let Some(payment_id) = told.payment_id else {
         return Ok(Handled::Applied);
@@ -143,15 +156,37 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
         Payment { account: event.account, order_id: told.order_id, payment_id, amount: *amount, currency };
     match orders::pay(tx, &payment, event.now_ms)? {
         Paid::Now(order_id) => {
+            queue::wake_waiting(tx, event.endpoint, &order_of(event.account, payment_id), event.now_ms)?;
             notify(tx, event, paid(order_id, &payment))?;
             Ok(Handled::Applied)
         }
         Paid::Already => Ok(Handled::Applied),
-        Paid::NotYet => Err(HandlerError::Failed(format!(
-            "the order of payment {payment_id} is not there yet; the event is tried again"
-        ))),
+        Paid::NotYet => Ok(Handled::Park(match told.order_id {
+            Some(id) => {
+                Park { waits_for: order_named(event.account, id), time_max: NAMED_ORDER_TIME_MAX, asks: true }
+            }
+            None => Park {
+                waits_for: order_of(event.account, payment_id),
+                time_max: OTHER_ORDER_TIME_MAX,
+                asks: false,
+            },
+        })),
         Paid::Conflicts(reason) => Ok(Handled::Quarantine(reason)),
     }
+}
+
+/// An order by its name, as it is waited for.
+fn order_named(account: Option<&str>, id: &str) -> String {
+    format!("order {id}{}", of_account(account))
+}
+
+/// An order by its payment, as it is waited for.
+fn order_of(account: Option<&str>, payment_id: &str) -> String {
+    format!("the order of payment {payment_id}{}", of_account(account))
+}
+
+fn of_account(account: Option<&str>) -> String {
+    account.map(|account| format!(" of account {account}")).unwrap_or_default()
 }
 
 fn paid(order_id: String, payment: &Payment<'_>) -> Message {

@@ -300,7 +300,7 @@ pub fn give_back(
     next_at_ms: i64,
     now_ms: i64,
 ) -> rusqlite::Result<bool> {
-    let is_excused = class == ErrorClass::Storage;
+    let is_excused = matches!(class, ErrorClass::Storage | ErrorClass::Parked);
     let given = tx.prepare_cached(GIVE_BACK)?.execute((
         claimed.id,
         &claimed.lease_id,
@@ -311,6 +311,44 @@ pub fn give_back(
     ))?;
     close_attempt(tx, claimed, if is_excused { "excused" } else { "failed" }, Some(error), now_ms)?;
     Ok(given == 1)
+}
+
+/// Has a row that nobody holds wait for something, and be looked at again at `next_at_ms`. The attempt that found that
+/// out is excused.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn park(tx: &Transaction<'_>, id: i64, waits_for: &str, next_at_ms: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(PARK)?.execute((id, next_at_ms, waiting_text(waits_for)))?;
+    Ok(())
+}
+
+/// What stands in `last_error` of a parked row.
+pub fn waiting_text(waits_for: &str) -> String {
+    format!("waits for {waits_for}")
+}
+
+/// What the parked events of an endpoint wait for may be there: they are due now.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn wake_waiting(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    waits_for: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(WAKE_WAITING)?.execute((endpoint, waiting_text(waits_for), now_ms))?;
+    Ok(())
+}
+
+/// A parked row is due now: its event was sent again. Others are not touched.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn wake(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(WAKE)?.execute((id, now_ms))?;
+    Ok(())
 }
 
 /// Gives a held row back on which no work was done, due at once; the attempt is excused. `false`: the lease is
@@ -522,6 +560,24 @@ const GIVE_BACK: &str = "
        SET state = 'pending', lease_id = NULL, available_at_ms = ?3, last_error = ?4, error_class = ?5,
            attempts_excused = attempts_excused + ?6
      WHERE id = ?1 AND lease_id = ?2";
+
+const PARK: &str = "
+    UPDATE main.webhook_inbox
+       SET state = 'pending', processed_at_ms = NULL, available_at_ms = ?2, last_error = ?3, error_class = 'parked',
+           attempts_excused = min(attempts_excused + 1, attempts)
+     WHERE id = ?1";
+
+const WAKE_WAITING: &str = "
+    UPDATE main.webhook_inbox
+       SET available_at_ms = ?3
+     WHERE state IN ('pending', 'processing')
+       AND endpoint = ?1 AND state = 'pending' AND available_at_ms > ?3
+       AND error_class = 'parked' AND last_error = ?2";
+
+const WAKE: &str = "
+    UPDATE main.webhook_inbox
+       SET available_at_ms = ?2
+     WHERE id = ?1 AND state = 'pending' AND error_class = 'parked'";
 
 const HAND_BACK: &str = "
     UPDATE main.webhook_inbox
