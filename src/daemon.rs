@@ -119,7 +119,11 @@ impl std::error::Error for StartError {
 fn advice(address: &str, source: &std::io::Error) -> &'static str {
     let is_unix = address.starts_with("unix:");
     match source.kind() {
-        ErrorKind::AddrInUse => "is another inboxd running? Choose another address under [listen]",
+        ErrorKind::AddrInUse if is_unix => "is another inboxd running? Choose another address under [listen]",
+        ErrorKind::AddrInUse => {
+            "is another inboxd running? `ss -ltnp` shows whose the port is (wrangler dev takes 8787 as well); \
+             choose another under [listen], or start with `inboxd serve --port N`"
+        }
         ErrorKind::AddrNotAvailable => "this machine has no such address; `ip address` shows those it has",
         ErrorKind::PermissionDenied if is_unix => "inboxd's user must be able to write to that directory",
         ErrorKind::PermissionDenied => {

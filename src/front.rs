@@ -167,7 +167,9 @@ impl Front {
             settings.bounds.upstream_max,
             kinds,
         );
-        log::info!(
+        let is_cut = caps.connections < settings.connections_max;
+        log::log!(
+            if is_cut { Level::Warn } else { Level::Debug },
             "front {}: at most {} connections and {} requests at a time (limits.connections_max {}, {} descriptors)",
             settings.listener,
             caps.connections,

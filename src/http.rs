@@ -256,7 +256,11 @@ impl App {
             }
             Err(rejection) => return sender.answer(&Answer::Rejected(rejection)),
         };
-        let told = Told { endpoint: endpoint.config.name.clone(), event_id: ids(&events) };
+        let told = Told {
+            endpoint: endpoint.config.name.clone(),
+            event_id: ids(&events),
+            event_type: events.first().and_then(VerifiedEvent::event_type).unwrap_or_default().to_owned(),
+        };
         let Some(events) = receive::dispositions(&endpoint, events) else {
             let kind = format!("refused endpoint={} reason=scope_mismatch", told.endpoint);
             logging::limited(Level::Info, EVENTS_PER_SECOND, &kind, || {
@@ -373,6 +377,8 @@ fn ids(events: &[VerifiedEvent]) -> String {
 struct Told {
     endpoint: String,
     event_id: String,
+    /// Of the first event; empty where it has none.
+    event_type: String,
 }
 
 impl Told {
@@ -389,10 +395,14 @@ impl Told {
                 self.tell(Level::Warn, "review", &outcome_word, || reason);
                 Answer::Stored(outcome)
             }
-            Ok(Receipt { outcome, review: None, .. }) => {
-                let Self { endpoint, event_id } = self;
-                log::debug!("stored endpoint={endpoint} event_id={event_id} outcome={}", word(outcome));
-                Answer::Stored(outcome)
+            Ok(Receipt { outcome: stored, review: None, .. }) => {
+                let Self { endpoint, event_id, event_type } = self;
+                let outcome = word(stored);
+                log::log!(
+                    logging::delivery_level(),
+                    "stored endpoint={endpoint} event_id={event_id} type={event_type} outcome={outcome}"
+                );
+                Answer::Stored(stored)
             }
             Err(WriteError::Job(error)) => {
                 self.tell(Level::Warn, "failed", "outcome=handler_failed", || {

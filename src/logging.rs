@@ -34,6 +34,7 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 const SECOND: Duration = Duration::from_secs(1);
 
 static LOG: OnceLock<Log> = OnceLock::new();
+static TELLS_EACH_DELIVERY: AtomicBool = AtomicBool::new(false);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static LIMITS: Limits = Limits { kinds: Mutex::new(BTreeMap::new()), pending: AtomicBool::new(false) };
 
@@ -57,6 +58,16 @@ pub fn start() -> io::Result<()> {
     }
     std::panic::set_hook(Box::new(tell_of_panic));
     Ok(())
+}
+
+/// From now on each delivery is a line at the level `info`: for a development instance.
+pub fn tell_each_delivery() {
+    TELLS_EACH_DELIVERY.store(true, Ordering::Relaxed);
+}
+
+/// The level of a line that each good delivery causes.
+pub fn delivery_level() -> Level {
+    if TELLS_EACH_DELIVERY.load(Ordering::Relaxed) { Level::Info } else { Level::Debug }
 }
 
 /// Says something to the person at the terminal, whatever the level of the log is. Before [`start`] the caller

@@ -729,6 +729,95 @@ fn the_example_in_the_readme_is_accepted_by_check() {
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
 }
 
+/// The file with every commented key and table in force.
+fn uncommented(text: &str) -> String {
+    let is_key = |line: &str| {
+        let line = line.trim_start_matches("# ");
+        line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.trim_end().contains(' '))
+    };
+    text.lines()
+        .map(|line| if is_key(line) { line.trim_start_matches("# ") } else { line })
+        .fold(String::new(), |text, line| text + line + "\n")
+}
+
+#[test]
+fn what_init_proposes_in_comments_is_accepted_too_for_every_kind_of_provider() {
+    let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+    for provider in ["stripe", "github", "mailgun", "gitlab_token", "svix", "custom", "shopify", "twilio"] {
+        let folder = Folder::empty();
+        folder.run(&["init", "--provider", provider]);
+        fs::create_dir(folder.path().join("handlers")).unwrap();
+        let text = fs::read_to_string(folder.path().join("inboxd.toml")).unwrap();
+        assert_eq!(text.contains("billing"), provider == "stripe", "{provider}: {text}");
+        let all = uncommented(&text).replace("handlers  = [\"billing\"]", "");
+        assert!(all.contains("\n[destination.app]\n") && all.contains("\nforward = "), "{all}");
+        folder.write("inboxd.toml", &all, 0o644);
+        let variable = format!("{}_WEBHOOK_SECRET", provider.to_uppercase());
+        let ran = folder.run_with(&["check"], &[(&variable, secret), ("APP_SECRET", secret)]);
+        assert_eq!(ran.code, Some(0), "{provider}: {}\n{all}", ran.stderr);
+        assert!(!ran.stdout.contains("understands Stripe's events"), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn init_writes_a_file_for_its_user_alone_and_says_so() {
+    let folder = Folder::empty();
+    let ran = folder.run(&["init"]);
+    assert!(ran.stderr.contains("(mode 0600)"), "{}", ran.stderr);
+    let ran = folder.run(&["init", "--systemd", "b.toml"]);
+    assert!(ran.stderr.contains("(mode 0640)"), "{}", ran.stderr);
+    for (name, mode) in [("inboxd.toml", 0o600), ("b.toml", 0o640)] {
+        assert_eq!(
+            fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777,
+            mode,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn check_notes_that_test_events_are_booked_where_livemode_is_not_set() {
+    let note = "endpoint.a.livemode: is not set, so that test events are booked like real ones";
+    for (lines, is_noted) in [
+        ("handlers = [\"billing\"]", true),
+        ("handlers = [\"orders\"]", true),
+        ("handlers = [\"billing\"]\nlivemode = false", false),
+        ("", false),
+    ] {
+        let ran = Folder::with(&endpoint(lines)).run(&["check"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert_eq!(ran.stdout.contains(note), is_noted, "{lines}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn check_warns_of_sql_that_hides_what_it_leaves_out_with_file_and_line() {
+    let folder = Folder::with(&endpoint("handlers = [\"sql:shop\"]"));
+    fs::create_dir(folder.path().join("shop")).unwrap();
+    folder.write(
+        "shop/schema.sql",
+        "CREATE TABLE IF NOT EXISTS credits (fact TEXT PRIMARY KEY ON CONFLICT REPLACE, cents INTEGER NOT NULL) STRICT;",
+        0o644,
+    );
+    folder.write(
+        "shop/charge.succeeded.sql",
+        "-- no INSERT OR IGNORE here\nINSERT INTO credits VALUES ('a', 1) ON CONFLICT (fact) DO NOTHING;\n\
+         insert or ignore INTO credits VALUES (:id, NULL);\nREPLACE INTO credits VALUES ('b', 2);\n",
+        0o644,
+    );
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for words in [
+        "shop/charge.succeeded.sql:3:1: INSERT OR IGNORE leaves out a row that has a NULL",
+        "write ON CONFLICT (KEY) DO NOTHING",
+        "shop/charge.succeeded.sql:4:1: REPLACE INTO deletes the row that was there",
+        "shop/schema.sql:1:59: ON CONFLICT REPLACE deletes",
+    ] {
+        assert!(ran.stdout.contains(words), "{words}: {}", ran.stdout);
+    }
+    assert_eq!(ran.stdout.matches("shop/charge.succeeded.sql:").count(), 2, "{}", ran.stdout);
+}
+
 #[test]
 fn init_never_overwrites_without_force() {
     let folder = Folder::with("# mine\n");

@@ -28,7 +28,7 @@ fn version() -> &'static str {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run the daemon; without a configuration file, a development instance in ./inboxd-data
-    Serve,
+    Serve(ServeArgs),
     /// Check the configuration and say everything that is wrong with it
     Check(CheckArgs),
     /// Write a short configuration file to start from
@@ -95,6 +95,17 @@ pub(crate) struct InitArgs {
     /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
+    /// For the units in systemd/: secrets as credentials, the unit's drop-in to stdout, and the next steps
+    #[arg(long)]
+    pub(crate) systemd: bool,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Listen for webhooks on this port instead of the configured one
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
 }
 
 /// `send`

@@ -9,7 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use inboxd::config::{
-    Address, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem, is_absent,
+    Address, BUILT_IN_HANDLERS, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem,
+    is_absent,
 };
 use inboxd::daemon;
 use inboxd::printable::printable;
@@ -48,10 +49,32 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
     let mut config = Config::load(context.config_file(), MissingSecrets::LeaveCredentials)?;
     let (problems, warnings) = daemon::check(&config);
     config.warnings.extend(warnings);
+    config.warnings.extend(of_either_mode(&config));
     if problems.is_empty() {
         return Ok(config);
     }
     Err(ConfigError::beyond(config.file.as_deref(), problems, config.warnings))
+}
+
+/// Test events move no money, and the books do not say which were tests.
+fn of_either_mode(config: &Config) -> Vec<String> {
+    let books = |endpoint: &&Endpoint| {
+        let names = endpoint.handlers.iter().map(ToString::to_string);
+        endpoint.provider == "stripe"
+            && names.into_iter().any(|name| BUILT_IN_HANDLERS.contains(&name.as_str()))
+    };
+    // a development instance is for test events
+    let endpoints = config.endpoints.iter().filter(|_| config.file.is_some()).filter(books);
+    let unset = endpoints.filter(|endpoint| endpoint.livemode.is_none());
+    unset
+        .map(|endpoint| {
+            format!(
+                "endpoint.{}.livemode: is not set, so that test events are booked like real ones; write livemode = true, \
+                 or false where only tests are to be booked",
+                endpoint.name
+            )
+        })
+        .collect()
 }
 
 /// This user may not be the one that `serve` runs as, so that it is no error.

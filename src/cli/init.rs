@@ -1,17 +1,21 @@
 //! `init`: writes a configuration file to start from. It asks nothing and knows no secret.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use inboxd::config::{
     DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names,
-    preset_never_retries,
 };
+use inboxd::verify::Scheme;
 use inboxd::verify::presets::{self, Preset};
 
 use super::args::InitArgs;
-use super::{Context, Exit, Failure, say};
+use super::{Context, Exit, Failure, put, say};
+
+/// What the unit reads.
+const SERVICE_FILE: &str = "/etc/inboxd/inboxd.toml";
 
 /// Exit 0, or 5 where the file exists and `--force` is not given.
 pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
@@ -33,11 +37,18 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
         // the development instance's, unless it is to stand beside another
         path: format!("/webhooks/{}", args.endpoint.as_deref().unwrap_or(provider)),
         variable: secret_variable(provider),
-        kept: kept_secret(&path, provider),
+        kept: kept_secret(&path, provider).filter(|_| !args.systemd),
+        is_service: args.systemd || path.starts_with("/etc"),
+        is_unit: args.systemd,
     };
-    write(&path, &draft.text(&path), args.force)?;
-    say_what_is_next(&path, &draft);
-    Ok(())
+    let mode = if draft.is_service { 0o640 } else { 0o600 };
+    write(&path, &draft.text(), args.force, mode)?;
+    if !args.systemd {
+        say_what_is_next(&path, &draft, mode);
+        return Ok(());
+    }
+    say_what_the_service_needs(&path, &draft);
+    put(&draft.drop_in())
 }
 
 /// `inboxd init FILE` and `inboxd --config FILE init` mean the same.
@@ -75,16 +86,39 @@ struct Draft<'a> {
     path: String,
     variable: String,
     kept: Option<PathBuf>,
+    /// Whether a user of its own is to read the file.
+    is_service: bool,
+    /// Whether it is for the units in `systemd/`.
+    is_unit: bool,
 }
 
 impl Draft<'_> {
-    fn text(&self, path: &Path) -> String {
-        let Self { provider, endpoint, path: url_path, variable, kept } = self;
+    /// The credential's name, which is its file's as well.
+    fn credential(&self) -> String {
+        self.variable.to_lowercase()
+    }
+
+    /// What the unit is to be told of this configuration.
+    fn drop_in(&self) -> String {
+        let name = self.credential();
+        format!(
+            "# the secrets that inboxd.toml names as credential:NAME; a line for each\n\
+             [Service]\nLoadCredential={name}:/etc/inboxd/{name}\n"
+        )
+    }
+
+    fn text(&self) -> String {
+        let Self { provider, endpoint, path: url_path, variable, kept, .. } = self;
         let secret = match kept {
+            _ if self.is_unit => format!("credential:{}", self.credential()),
             Some(kept) => format!("file:{}", kept.display()),
             None => format!("env:{variable}"),
         };
-        let data_dir = if path.starts_with("/etc") { "/var/lib/inboxd" } else { "./inboxd-data" };
+        let webhooks = match self.is_unit {
+            true => "\"systemd\"                 # inboxd.socket holds it; put a TLS proxy in front of it",
+            false => "\"127.0.0.1:8787\"          # put a TLS proxy in front of it",
+        };
+        let data_dir = if self.is_service { "/var/lib/inboxd" } else { "./inboxd-data" };
         let preset = presets::find(provider);
         let public_url = match preset.is_some_and(signs_url) {
             true => {
@@ -97,6 +131,7 @@ impl Draft<'_> {
             _ => String::new(),
         };
         let table = endpoint_table(provider, endpoint, url_path, &secret, preset);
+        let destination = destination_table(url_path, preset);
         format!(
             "# inboxd. `inboxd check` says what is wrong, `inboxd check --print` shows every default.
 # Relative paths are relative to this file.
@@ -104,12 +139,28 @@ impl Draft<'_> {
 data_dir = \"{data_dir}\"
 {public_url}
 [listen]
-webhooks = \"127.0.0.1:8787\"          # put a TLS proxy in front of it
+webhooks = {webhooks}
 admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
-{table}{scheme}"
+{table}{scheme}{destination}"
         )
     }
+}
+
+/// `[destination.app]` as a comment, signed in the way that the provider allows.
+fn destination_table(path: &str, preset: Option<&Preset>) -> String {
+    let can_sign =
+        preset.is_none_or(|preset| Scheme::named(preset.name).is_ok_and(|scheme| scheme.can_sign()));
+    let sign = match can_sign {
+        true => {
+            "# sign = \"provider\"                 # signed anew as the provider signs; or standard, none\n"
+        }
+        false => {
+            "# sign = \"standard\"                 # Standard Webhooks: only the provider can sign as it does\n\
+             # secrets = [\"env:APP_SECRET\"]\n"
+        }
+    };
+    format!("\n# [destination.app]\n# url  = \"http://127.0.0.1:3000{path}\"\n{sign}")
 }
 
 /// The variable that is proposed for a provider's secret.
@@ -131,11 +182,11 @@ pub(crate) fn endpoint_table(
 ) -> String {
     let handlers = if provider == "stripe" {
         "handlers  = [\"billing\"]              # books paid invoices, in the same transaction as the event\n"
-    } else if preset_never_retries(provider) {
-        "# no handlers: events are stored and marked as ignored\n"
     } else {
-        "# handlers = [\"billing\"]           # without handlers events are stored and marked as ignored\n"
+        "# without handlers and forward events are stored and marked as ignored\n\
+         # handlers = [\"sql:handlers\"]       # your own SQL, a file per type of event in the folder handlers\n"
     };
+    let forward = "# forward = [\"app\"]                 # hands events on to [destination.app]\n";
     let tolerance = match preset {
         Some(preset) if preset.recipe.timestamp.is_empty() => String::new(),
         preset => {
@@ -146,6 +197,9 @@ pub(crate) fn endpoint_table(
     };
     let livemode = match preset {
         Some(preset) if preset.recipe.livemode.is_empty() => "",
+        _ if provider == "stripe" => {
+            "livemode  = true                    # books real payments only; false while you try it with test events\n"
+        }
         _ => "# livemode = true                    # refuse events of the other mode\n",
     };
     format!(
@@ -155,7 +209,7 @@ path      = \"{path}\"
 # No secret stands in this file: \"env:VAR\", \"file:PATH\" (mode 0600) or \"credential:NAME\" (systemd).
 # List the old and the new one while rotating.
 secrets   = [\"{secret}\"]
-{handlers}{tolerance}{livemode}"
+{handlers}{forward}{tolerance}{livemode}"
     )
 }
 
@@ -168,8 +222,8 @@ timestamp = "header:X-Timestamp"
 event_id  = "json:/id"               # header:NAME | json:/pointer; likewise event_type, object_id
 "#;
 
-fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
-    let written = if force { replace(path, text) } else { create(path, text) };
+fn write(path: &Path, text: &str, force: bool, mode: u32) -> Result<(), Failure> {
+    let written = if force { replace(path, text, mode) } else { create(path, text, mode) };
     written.map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
             let message = format!("{} exists and is left as it is; --force replaces it", path.display());
@@ -184,25 +238,44 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
     })
 }
 
-fn create(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
+    // whatever the umask
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
 }
 
 /// Through a second file, so that a crash leaves the old one or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let draft = path.with_extension(format!("toml.{}.tmp", std::process::id()));
-    let mut file = File::create_new(&draft)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let written = create(&draft, text, mode);
     written.and_then(|()| fs::rename(&draft, path)).inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-fn say_what_is_next(path: &Path, draft: &Draft<'_>) {
+fn say_what_the_service_needs(path: &Path, draft: &Draft<'_>) {
+    let (path_shown, name) = (path.display(), draft.credential());
+    say(&format!("wrote {path_shown} (mode 0640), and the unit's drop-in to stdout; next, as root:"));
+    say("  systemd-sysusers                       # makes the user, from inboxd.sysusers.conf");
+    if path == Path::new(SERVICE_FILE) {
+        say(&format!("  chgrp inboxd {SERVICE_FILE}"));
+    } else {
+        say(&format!("  install -D -m 0640 -g inboxd {path_shown} {SERVICE_FILE}"));
+    }
+    say("  write what this printed to /etc/systemd/system/inboxd.service.d/credentials.conf");
+    say(&format!("  install -m 0600 /dev/stdin /etc/inboxd/{name}      # paste the secret, then Ctrl-D"));
+    say("  systemctl daemon-reload && systemctl enable --now inboxd.socket inboxd.service");
+    say("  CREDENTIALS_DIRECTORY=/etc/inboxd inboxd check");
+}
+
+fn say_what_is_next(path: &Path, draft: &Draft<'_>, mode: u32) {
     let is_found = DEFAULT_FILES.iter().any(|default| path == Path::new(default));
     let path = path.display();
     let inboxd = if is_found { "inboxd".to_owned() } else { format!("inboxd --config {path}") };
-    say(&format!("wrote {path}; next:"));
+    say(&format!("wrote {path} (mode {mode:04o}); next:"));
+    if draft.is_service {
+        say(&format!("  chgrp inboxd {path}    # or whichever group its user is in"));
+    }
     match &draft.kept {
         Some(kept) => say(&format!(
             "  its secret is the development instance's; write the one that {} shows you into {}",

@@ -63,7 +63,7 @@ pub(crate) fn main() -> Exit {
 fn run(cli: Cli) -> Result<(), Failure> {
     let context = Context { config: cli.config };
     match cli.verb {
-        Verb::Serve => serve::run(&context),
+        Verb::Serve(args) => serve::run(&args, &context),
         Verb::Check(args) => check::run(&args, &context),
         Verb::Init(args) => init::run(&args, &context),
         Verb::Send(args) => send::run(&args, &context),

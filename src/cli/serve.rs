@@ -5,19 +5,26 @@ use inboxd::daemon::{Daemon, Ended, StartError};
 use inboxd::logging;
 use inboxd::verify::Secret;
 
+use super::args::ServeArgs;
 use super::{Context, Exit, Failure, say};
 
 /// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server or the writer did: start again.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {
     logging::start().map_err(|error| {
         Failure::new(Exit::Failed, "cannot start the thread that writes the log; look at TasksMax")
             .because(error)
     })?;
-    let config = context.load(MissingSecrets::Make)?;
+    let mut config = context.load(MissingSecrets::Make)?;
+    if let Some(port) = args.port {
+        listen_on(port, &mut config)?;
+    }
+    if config.file.is_none() {
+        logging::tell_each_delivery();
+    }
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
-    let about = About::of(&config);
+    let about = About::of(&config, args.port);
     let mut daemon = Daemon::start(config).map_err(refused)?;
     if daemon.wait_until_ready() {
         about.tell(&daemon);
@@ -34,6 +41,19 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
             Err(Failure::new(Exit::Internal, format!("the HTTP server failed: {reason}")))
         }
     }
+}
+
+/// In a development instance the private listener goes with it, so that two can run side by side.
+fn listen_on(port: u16, config: &mut Config) -> Result<(), Failure> {
+    let Address::Tcp(address) = &mut config.listen.webhooks else {
+        let message = "--port: listen.webhooks is no host:port; change it in the configuration file";
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    address.set_port(port);
+    if let (None, Some(Address::Tcp(admin))) = (&config.file, &mut config.listen.admin) {
+        admin.set_port(if port == 0 { 0 } else { port.checked_add(1).unwrap_or(port - 1) });
+    }
+    Ok(())
 }
 
 /// An address that is taken may be free later; one that cannot be had is the configuration's fault.
@@ -60,6 +80,7 @@ fn refused(error: StartError) -> Failure {
 /// What a person wants to know once it runs.
 struct About {
     is_development: bool,
+    port: Option<u16>,
     public_url: Option<String>,
     data_dir: std::path::PathBuf,
     database: std::path::PathBuf,
@@ -67,7 +88,7 @@ struct About {
 }
 
 impl About {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, port: Option<u16>) -> Self {
         let endpoint = |endpoint: &inboxd::config::Endpoint| {
             (
                 endpoint.name.clone(),
@@ -78,11 +99,24 @@ impl About {
         };
         Self {
             is_development: config.file.is_none(),
+            port,
             public_url: config.public_url.clone(),
             data_dir: config.data_dir.clone(),
             database: config.database.clone(),
             endpoints: config.endpoints.iter().map(endpoint).collect(),
         }
+    }
+
+    /// What `send` must be told where it cannot read it in a configuration.
+    fn way_to(&self, daemon: &Daemon) -> String {
+        let stripe = self.endpoints.iter().find(|(_, provider, ..)| provider == "stripe");
+        let (Some(_), Some((_, _, path, secrets))) = (self.port, stripe) else { return String::new() };
+        let secret = match secrets.first().and_then(|secret| secret.label().split_once(':')) {
+            Some(("env", variable)) => format!("--secret-env {variable}"),
+            Some((_, file)) => format!("--secret-file {file}"),
+            None => return String::new(),
+        };
+        format!(" --to {}{path} {secret}", daemon.webhooks().url())
     }
 
     /// `ready …` is the line that scripts may wait for.
@@ -103,8 +137,12 @@ impl About {
         if self.is_development {
             say("");
             say("This is a development instance: `inboxd init` writes a configuration file for a real one.");
-            say("Try, in another terminal:  inboxd send stripe invoice.paid");
+            say(&format!(
+                "Try, in another terminal:  inboxd send stripe invoice.paid{}",
+                self.way_to(daemon)
+            ));
             say("and then:                  inboxd events list");
+            say("Each delivery is a line here:");
         }
     }
 }

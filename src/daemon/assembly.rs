@@ -198,6 +198,8 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
                 let shown = typed.trim_start_matches("sql:").trim_end_matches('/');
                 let mistakes = report.mistakes.iter();
                 problems.extend(mistakes.map(|mistake| problem(&key, format!("{shown}/{mistake}"))));
+                let doubts = report.doubts.iter();
+                warnings.extend(doubts.map(|doubt| format!("{key}: {shown}/{doubt}")));
                 let unused = report.unused.iter();
                 warnings.extend(
                     unused.map(|file| format!("{key}: {shown}/{file} is not used: it is no .sql file")),

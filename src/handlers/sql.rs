@@ -163,6 +163,8 @@ pub struct Report {
     pub unused: Vec<String>,
     /// The destinations that its files name.
     pub sends_to: BTreeSet<String>,
+    /// What is allowed and seldom meant.
+    pub doubts: Vec<Mistake>,
 }
 
 /// Tries a folder on a throw-away copy of the database: `schema.sql` twice, since it runs at every
@@ -172,7 +174,8 @@ pub fn check(dir: &Path, conn: &Connection, engine: &Engine) -> Report {
         Ok(sources) => sources,
         Err(mistakes) => return Report { mistakes, ..Report::default() },
     };
-    let (unused, sends_to) = (sources.unused.clone(), sources.sends_to());
+    let (unused, doubts) = (sources.unused.clone(), program::doubts(&sources));
+    let sends_to = sources.sends_to();
     let mut mistakes = Vec::new();
     if let Some(schema) = &sources.schema {
         let first = program::run_schema(conn, engine, schema);
@@ -188,7 +191,7 @@ pub fn check(dir: &Path, conn: &Connection, engine: &Engine) -> Report {
         mistakes.extend(again.err());
     }
     mistakes.extend(program::compile(conn, engine, sources).err().unwrap_or_default());
-    Report { mistakes, unused, sends_to }
+    Report { mistakes, unused, sends_to, doubts }
 }
 
 fn run_step(tx: &Transaction<'_>, step: &Step, event: &Event<'_>, texts: &Texts<'_>) -> rusqlite::Result<()> {

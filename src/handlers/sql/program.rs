@@ -262,6 +262,28 @@ fn step(
     Ok(Step { sql: piece.text.to_owned(), line, parameters })
 }
 
+/// What is allowed in the files and seldom meant.
+pub(super) fn doubts(sources: &Sources) -> Vec<Mistake> {
+    let schema = sources.schema.iter().map(|text| (SCHEMA, text.as_str()));
+    let files = sources.files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
+    schema.chain(files).flat_map(|(file, text)| silent(file, text)).collect()
+}
+
+fn silent(file: &str, text: &str) -> Vec<Mistake> {
+    let doubt = |(offset, clause): (usize, String)| {
+        let (line, column) = split::position(text, offset);
+        let rule = if clause.ends_with("IGNORE") {
+            "leaves out a row that has a NULL or fails a CHECK as well, without an error, and the event counts as processed; \
+             write ON CONFLICT (KEY) DO NOTHING"
+        } else {
+            "deletes the row that was there, with all that this statement does not write; \
+             write ON CONFLICT (KEY) DO UPDATE SET …"
+        };
+        Mistake { file: file.to_owned(), line, column, message: format!("{clause} {rule}") }
+    };
+    split::silent_clauses(text).into_iter().map(doubt).collect()
+}
+
 /// Why a statement that begins so is no handler's.
 fn refusal(verb: &str, text: &str) -> String {
     let start: Vec<_> = text.split_whitespace().take(4).collect();

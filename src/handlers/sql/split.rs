@@ -30,6 +30,30 @@ pub(super) fn statements(sql: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
+/// The clauses that resolve a conflict in silence (`INSERT OR IGNORE`, `REPLACE INTO`, `ON CONFLICT REPLACE`), with the
+/// place of each in bytes. `ON CONFLICT … DO NOTHING` names its key and is none.
+pub(super) fn silent_clauses(sql: &str) -> Vec<(usize, String)> {
+    let tokens: Vec<_> = Tokens { sql, at: 0 }.collect();
+    let word = |index: usize| {
+        let token = tokens.get(index).filter(|token| token.is_word);
+        token.map(|token| sql[token.start..token.end].to_ascii_uppercase()).unwrap_or_default()
+    };
+    let clause = |index: usize| {
+        let words = [word(index), word(index + 1), word(index + 2)];
+        match [&*words[0], &*words[1], &*words[2]] {
+            ["INSERT" | "UPDATE", "OR", "IGNORE" | "REPLACE"] | ["ON", "CONFLICT", "IGNORE" | "REPLACE"] => {
+                Some((tokens[index].start, words.join(" ")))
+            }
+            // the second half of INSERT OR REPLACE INTO is told already
+            ["REPLACE", "INTO", _] if index.checked_sub(1).is_none_or(|before| word(before) != "OR") => {
+                Some((tokens[index].start, "REPLACE INTO".to_owned()))
+            }
+            _ => None,
+        }
+    };
+    (0..tokens.len()).filter_map(clause).collect()
+}
+
 /// Line and column, both from 1, the column in characters.
 pub(super) fn position(sql: &str, offset: usize) -> (usize, usize) {
     let before = sql.get(..offset).unwrap_or(sql);
@@ -217,6 +241,25 @@ mod tests {
         {
             assert_eq!(found(none), [], "{none}");
         }
+    }
+
+    #[test]
+    fn silent_clauses_are_found_in_any_case_and_not_in_comments_or_texts() {
+        let found = |sql: &str| silent_clauses(sql).into_iter().map(|(_, clause)| clause).collect::<Vec<_>>();
+        assert_eq!(found("insert /* x */ or\nIgnore INTO t VALUES (1)"), ["INSERT OR IGNORE"]);
+        assert_eq!(found("WITH a AS (SELECT 1) INSERT OR REPLACE INTO t SELECT 1"), ["INSERT OR REPLACE"]);
+        assert_eq!(
+            found("UPDATE OR IGNORE t SET a = 1; REPLACE INTO t VALUES (1)"),
+            ["UPDATE OR IGNORE", "REPLACE INTO"]
+        );
+        assert_eq!(found("CREATE TABLE t (a UNIQUE ON CONFLICT REPLACE)"), ["ON CONFLICT REPLACE"]);
+        assert_eq!(
+            found(
+                "INSERT INTO t VALUES ('INSERT OR IGNORE', replace(a, b, c)) -- OR IGNORE\nON CONFLICT (a) DO NOTHING"
+            ),
+            Vec::<String>::new()
+        );
+        assert_eq!(silent_clauses("SELECT 1;\n  INSERT OR IGNORE INTO t VALUES (1)")[0].0, 12);
     }
 
     #[test]
