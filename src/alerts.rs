@@ -3,20 +3,18 @@
 //! What is told are counts, ages and names of settings: never a body, an id or anything personal. The part
 //! that decides is pure; sending is a POST or a program, with no transaction open.
 
-use std::io;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::config::{Alert, AlertOn, AlertVia};
+use crate::config::{Alert, AlertOn};
 use crate::inbox::{self, failures};
 use crate::outbox;
-use crate::outgoing::Client;
 use crate::reviews;
 
-/// How long a message may take.
-const SEND_TIME_MAX: Duration = Duration::from_secs(10);
+mod channel;
+
+pub use channel::{Sent, reap_orphans, send};
 
 /// What was seen at one look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,43 +148,14 @@ impl Watch {
     }
 }
 
-/// Tells people, with the machine's name in front.
-///
-/// # Errors
-/// What the receiver or the program said; the message is lost then, a reminder follows.
-pub fn send(via: &AlertVia, message: &str) -> io::Result<()> {
-    let text = format!("inboxd on {}: {message}", rustix::system::uname().nodename().to_string_lossy());
-    match via {
-        AlertVia::Url(url) => post(url, &text),
-        AlertVia::Command(program) => {
-            let status =
-                Command::new(program).arg(&text).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
-            if status.success() {
-                Ok(())
-            } else {
-                Err(io::Error::other(format!("{}: {status}", program.display())))
-            }
-        }
-    }
-}
-
-fn post(url: &str, text: &str) -> io::Result<()> {
-    let client = Client::new(url, &[], None).map_err(io::Error::other)?;
-    let headers = [("Content-Type".to_owned(), "text/plain; charset=utf-8".to_owned())];
-    let answer = client.post(&headers, text.as_bytes(), SEND_TIME_MAX);
-    match answer.map_err(|error| io::Error::other(error.reason))?.status {
-        200..=299 => Ok(()),
-        status => Err(io::Error::other(format!("the answer was {status}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AlertVia;
 
     fn alerts(on: &[AlertOn]) -> Alerts {
         Alerts::new(&Alert {
-            via: AlertVia::Url(String::new()),
+            via: AlertVia::Command(std::path::PathBuf::new()),
             on: on.to_vec(),
             remind: Duration::from_secs(100),
         })

@@ -8,6 +8,7 @@
 //! directory, so that they mean the same under systemd, in a shell and in a test.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -361,10 +362,49 @@ pub struct Alert {
 /// How people are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AlertVia {
-    /// The text is POSTed there.
-    Url(String),
+    /// The text is POSTed there, in this shape.
+    Url {
+        /// As typed.
+        url: String,
+        /// What the receiver takes.
+        format: AlertFormat,
+    },
     /// The program is run with the text as its argument.
     Command(PathBuf),
+}
+
+/// The shape of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertFormat {
+    /// Plain text: ntfy and others.
+    Text,
+    /// Slack's JSON; Mattermost, Rocket.Chat and Google Chat take it as well.
+    Slack,
+    /// Discord's JSON.
+    Discord,
+    /// Microsoft Teams' JSON: an adaptive card.
+    Teams,
+}
+
+impl AlertFormat {
+    /// As typed in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Slack => "slack",
+            Self::Discord => "discord",
+            Self::Teams => "teams",
+        }
+    }
+}
+
+/// What an alert program sees of the daemon's environment.
+pub const ALERT_ENVIRONMENT: [&str; 8] =
+    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+
+/// Those of the named variables that are set in this process.
+pub fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
+    names.iter().filter_map(|name| Some((*name, secrets::env(name)?))).collect()
 }
 
 /// What people are told of.

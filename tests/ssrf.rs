@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use inboxd::config::AlertVia;
+use inboxd::config::{AlertFormat, AlertVia};
 use inboxd::outgoing::{Client, Network, Reach};
 use support::app::App;
 use ureq::config::Config;
@@ -300,12 +300,16 @@ fn a_public_address_may_be_reached() {
 #[test]
 fn an_alert_uses_the_same_door() {
     let app = App::answering(200);
-    inboxd::alerts::send(&AlertVia::Url(app.url.clone()), "hello").unwrap();
+    let send = |url: &str| {
+        let via = AlertVia::Url { url: url.to_owned(), format: AlertFormat::Text };
+        inboxd::alerts::send(&via, "hello")
+    };
+    send(&app.url).unwrap();
     assert!(app.bodies()[0].ends_with(": hello"));
-    let refused = inboxd::alerts::send(&AlertVia::Url("http://169.254.169.254/".to_owned()), "hello");
+    let refused = send("http://169.254.169.254/");
     assert!(refused.is_err());
     let failing = App::answering(500);
-    assert!(inboxd::alerts::send(&AlertVia::Url(failing.url.clone()), "hello").is_err());
+    assert!(send(&failing.url).is_err());
 }
 
 #[test]

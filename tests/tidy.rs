@@ -101,7 +101,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("outbox", &["encode", "stretch"]),
     ("reviews", &[]),
     ("bookkeeping", &[]),
-    ("alerts", &["config", "inbox", "outbox", "outgoing", "reviews"]),
+    ("alerts", &["config", "inbox", "outbox", "outgoing", "reviews", "sync"]),
     ("outgoing", &[]),
     ("db", &["bookkeeping", "clock", "failpoint"]),
     ("encode", &[]),

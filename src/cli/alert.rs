@@ -1,7 +1,8 @@
 //! `alert test`: tries out how people are told.
 
-use inboxd::alerts;
+use inboxd::alerts::{self, Sent};
 use inboxd::config::MissingSecrets;
+use inboxd::printable::printable;
 
 use super::args::AlertVerb;
 use super::{Context, Exit, Failure, put};
@@ -17,7 +18,9 @@ pub(crate) fn run(verb: &AlertVerb, context: &Context) -> Result<(), Failure> {
             "there is no [alert] in the configuration; write url or command there",
         ));
     };
-    alerts::send(&alert.via, "this is a test; nothing is wrong")
+    let sent = alerts::send(&alert.via, "this is a test; nothing is wrong")
         .map_err(|error| Failure::new(Exit::Failed, "the message could not be sent").because(error))?;
-    put("sent; look whether it arrived\n")
+    let Sent { to, message, answer } = &sent;
+    let [to, message, answer] = [to, message, answer].map(|text| printable(text));
+    put(&format!("sent to  {to}\nmessage  {message}\nanswer   {answer}\nlook whether it arrived\n"))
 }

@@ -127,12 +127,13 @@ fn alert_table(alert: &Alert) -> Table {
         AlertOn::Failing(age) => format!("failing>{}", duration_text(*age)),
         AlertOn::Disk => "disk".to_owned(),
     };
-    let (url, command) = match &alert.via {
-        AlertVia::Url(url) => (text(url), Value::Unset),
-        AlertVia::Command(path) => (Value::Unset, text(path.display())),
+    let (url, format, command) = match &alert.via {
+        AlertVia::Url { url, format } => (text(url), text(format.as_str()), Value::Unset),
+        AlertVia::Command(path) => (Value::Unset, Value::Unset, text(path.display())),
     };
     Table::new("alert")
         .with("url", url)
+        .with("format", format)
         .with("command", command)
         .with("on", texts(&alert.on.iter().map(on).collect::<Vec<_>>()))
         .with("remind", text(duration_text(alert.remind)))

@@ -121,6 +121,7 @@ pub(super) struct RawRetention {
 pub(super) struct RawAlert {
     pub(super) url: Option<String>,
     pub(super) command: Option<String>,
+    pub(super) format: Option<String>,
     pub(super) on: Option<Vec<String>>,
     pub(super) remind: Option<RawDuration>,
 }

@@ -37,6 +37,9 @@ const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// Between two looks for something to tell.
 const ALERT_EVERY: Duration = Duration::from_secs(5);
 
+/// Between two looks for orphans that have ended, as process 1.
+const REAP_EVERY: Duration = Duration::from_secs(2);
+
 /// Between two notes of what deliveries were answered.
 const ANSWERS_EVERY: Duration = Duration::from_secs(5);
 
@@ -139,6 +142,14 @@ impl Background {
         background.threads.push(spawn("answers", move || {
             note_answers(&noting, &answers, &settings.patience, &stop);
         })?);
+        if std::process::id() == 1 {
+            let stop = Arc::clone(&background.stop);
+            background.threads.push(spawn("reaper", move || {
+                while stop.pause(REAP_EVERY) {
+                    alerts::reap_orphans();
+                }
+            })?);
+        }
         if let Some(alert) = settings.alert {
             let (stop, database) = (Arc::clone(&background.stop), settings.database);
             background.threads.push(spawn("alerts", move || watch(&writer, &alert, &database, &stop))?);
@@ -300,7 +311,7 @@ fn watch(writer: &WriterHandle, alert: &Alert, database: &std::path::Path, stop:
         };
         for message in messages {
             match alerts::send(&alert.via, &message) {
-                Ok(()) => log::info!("told: {message}"),
+                Ok(_) => log::info!("told: {message}"),
                 Err(error) => log::warn!("could not tell ({error}): {message}"),
             }
         }

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ureq::http::Uri;
+
 use super::destination::private_name;
 use super::{Checker, suggest};
 use crate::config::raw::{RawAlert, RawWorker};
-use crate::config::{Alert, AlertOn, AlertVia, Worker, duration_text, parse_duration};
+use crate::config::{Alert, AlertFormat, AlertOn, AlertVia, Worker, duration_text, parse_duration};
 use crate::outgoing::url_rule;
 
 /// What `on` is where it is not written.
@@ -45,9 +47,15 @@ impl Checker {
                         "alert.url: \"{host}\" is a name of a private network, which is blocked; write its address"
                     ));
                 }
-                self.url("alert.url", url, url_rule, advice).map(AlertVia::Url)
+                let format = self.alert_format(raw.format.as_deref(), url);
+                self.url("alert.url", url, url_rule, advice).map(|url| AlertVia::Url { url, format })
             }
-            (None, Some(command)) => self.command(command),
+            (None, Some(command)) => {
+                if raw.format.is_some() {
+                    self.problem("alert.format", "is for a url; a command gets the text as its argument");
+                }
+                self.command(command)
+            }
             (Some(_), Some(_)) => {
                 self.problem("alert", "has both url and command; write one of them");
                 None
@@ -64,6 +72,16 @@ impl Checker {
         let on = typed.iter().filter_map(|typed| self.alert_on(typed)).collect();
         let remind = self.duration("alert.remind", raw.remind.as_ref(), Duration::from_secs(4 * 3600));
         Some(Alert { via: via?, on, remind })
+    }
+
+    fn alert_format(&mut self, typed: Option<&str>, url: &str) -> AlertFormat {
+        let known = [AlertFormat::Text, AlertFormat::Slack, AlertFormat::Discord, AlertFormat::Teams];
+        match typed {
+            Some(typed) => {
+                self.choice("alert.format", Some(typed), &known.map(|format| (format.as_str(), format)))
+            }
+            None => format_by_host(url),
+        }
     }
 
     fn command(&mut self, typed: &str) -> Option<AlertVia> {
@@ -97,6 +115,27 @@ impl Checker {
                 None
             }
         }
+    }
+}
+
+/// Chats that take no plain text, by the addresses that they hand out.
+fn format_by_host(url: &str) -> AlertFormat {
+    let url: Option<Uri> = url.parse().ok();
+    let host = url.as_ref().and_then(Uri::host).unwrap_or_default().to_ascii_lowercase();
+    let path = url.as_ref().map_or("", Uri::path);
+    let is_at = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
+    if ["hooks.slack.com", "hooks.slack-gov.com", "chat.googleapis.com"].into_iter().any(is_at) {
+        AlertFormat::Slack
+    } else if ["discord.com", "discordapp.com"].into_iter().any(is_at) {
+        // Discord takes Slack's shape there
+        if path.ends_with("/slack") { AlertFormat::Slack } else { AlertFormat::Discord }
+    } else if ["webhook.office.com", "outlook.office.com", "logic.azure.com", "powerplatform.com"]
+        .into_iter()
+        .any(is_at)
+    {
+        AlertFormat::Teams
+    } else {
+        AlertFormat::Text
     }
 }
 
