@@ -189,10 +189,24 @@ pub struct Endpoint {
     pub on_redelivery: OnRedelivery,
     /// What a known body under a new, unsigned id does.
     pub replay: Replay,
+    /// Types for which it is an event of its own: equal bodies are meant twice there. `issues` is `issues.opened` too.
+    pub replay_allow: Vec<String>,
     /// The largest body, in bytes.
     pub body_bytes_max: usize,
     /// How long the application may take where the mode is [`Mode::Proxy`].
     pub proxy_timeout: Duration,
+}
+
+impl Endpoint {
+    /// What a known body under a new, unsigned id does, by the event's type.
+    pub fn replay_of(&self, event_type: &str) -> Replay {
+        let covers = |allowed: &String| {
+            event_type
+                .strip_prefix(allowed.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if self.replay_allow.iter().any(covers) { Replay::Allow } else { self.replay }
+    }
 }
 
 /// One entry of `handlers`. Shown as typed.

@@ -133,6 +133,14 @@ pub fn first_with_replay_key(
         .optional()
 }
 
+/// Counts row `id` on the first replay of the same event that is kept for a person already; whether there is one.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn count_kept_replay(tx: &Transaction<'_>, id: i64) -> rusqlite::Result<bool> {
+    Ok(tx.prepare_cached(COUNT_KEPT_REPLAY)?.execute([id])? == 1)
+}
+
 /// Takes back a row of this very transaction, as if it had not been inserted.
 ///
 /// # Errors
@@ -422,6 +430,21 @@ const FIRST_WITH_REPLAY_KEY: &str = "
      WHERE endpoint = ?1 AND replay_key = ?2 AND id < ?3
      ORDER BY id
      LIMIT 1";
+
+/// The very first of them is the event itself; what a person has put to work is no open question any more.
+const COUNT_KEPT_REPLAY: &str = "
+    UPDATE main.webhook_inbox
+       SET duplicates = duplicates + 1
+     WHERE id = (SELECT kept.id
+                   FROM main.webhook_inbox AS new, main.webhook_inbox AS kept
+                  WHERE new.id = ?1
+                    AND kept.endpoint = new.endpoint AND kept.replay_key = new.replay_key AND kept.id < new.id
+                    AND kept.state IN ('quarantined', 'ignored')
+                    AND EXISTS (SELECT 1 FROM main.webhook_inbox AS first
+                                 WHERE first.endpoint = new.endpoint AND first.replay_key = new.replay_key
+                                   AND first.id < kept.id)
+                  ORDER BY kept.id
+                  LIMIT 1)";
 
 const TAKE_BACK: &str = "
     DELETE FROM main.webhook_inbox WHERE id = ?1";

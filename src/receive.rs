@@ -461,7 +461,8 @@ impl Stored<'_> {
 
     /// The event that this one repeats under another id, where the id is not signed and it matters.
     fn first_of_replay(&self, row: i64) -> Result<Option<String>, JobError> {
-        match (self.event.replay_key(), self.endpoint.config.replay) {
+        let replay = self.endpoint.config.replay_of(self.event.event_type().unwrap_or_default());
+        match (self.event.replay_key(), replay) {
             (None, _) | (_, Replay::Allow) => Ok(None),
             (Some(key), Replay::Flag | Replay::Refuse) => {
                 Ok(inbox::first_with_replay_key(self.tx, &self.endpoint.config.name, &key, row)?)
@@ -475,6 +476,21 @@ impl Stored<'_> {
         if self.endpoint.config.replay == Replay::Refuse {
             inbox::take_back(self.tx, row)?;
             return Ok(Outcome::Replayed);
+        }
+        let name = &self.endpoint.config.name;
+        if self.event.is_test_button() {
+            // the provider's own button sends the same bytes each time: nobody has to be asked
+            inbox::take_back(self.tx, row)?;
+            inbox::count_duplicate(self.tx, self.event.provider(), name, first)?;
+            return Ok(Outcome::Duplicate);
+        }
+        if inbox::count_kept_replay(self.tx, row)? {
+            // somebody who captured one delivery can send it without end, and would fill the disk
+            inbox::take_back(self.tx, row)?;
+            return Ok(match self.disposition {
+                Disposition::Ignore | Disposition::ScopeMismatch => Outcome::Ignored,
+                Disposition::Handle | Disposition::Quarantine(_) => Outcome::Quarantined,
+            });
         }
         let reason = format!(
             "the same body came before as event {first}; the id is not signed, so this may be a captured delivery sent again"

@@ -492,13 +492,13 @@ fn no_column_is_lost_and_no_number_becomes_null() {
 }
 
 #[test]
-fn verify_says_that_it_judges_presets_only() {
+fn verify_sends_a_scheme_of_ones_own_to_its_endpoint() {
     let dir = tempfile::tempdir().unwrap();
     let judge =
         |provider: &str| inboxd(dir.path(), &["verify", "--provider", provider, "--secret-env", "PATH"]);
     let custom = judge("custom");
     assert_eq!(custom.code, 2);
-    assert!(custom.stderr.contains("which verify does not read"), "{custom:?}");
+    assert!(custom.stderr.contains("--endpoint NAME"), "{custom:?}");
     assert!(judge("strip").stderr.contains("did you mean stripe?"));
 }
 

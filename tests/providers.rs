@@ -265,6 +265,58 @@ fn unsigned_handshakes_are_answered_and_open_no_door() {
     assert_eq!(daemon.count(ROWS), 0);
 }
 
+#[test]
+fn what_nobody_signs_when_a_slack_command_is_saved_is_answered_and_nothing_else_is() {
+    let daemon = all_providers("");
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    for body in ["ssl_check=1", "token=gIkuvaNzQIHg97ATvDxqgjtO&ssl_check=1"] {
+        assert_eq!(post(&daemon, "slack", &[form], body).0, 200, "{body}");
+    }
+    let mut client = daemon.client();
+    assert_eq!(client.get("/webhooks/slack?ssl_check=1").0, 200);
+    assert_eq!(client.get("/webhooks/slack").0, 405);
+    assert_eq!(client.get("/webhooks/slack?ssl_check=0").0, 405);
+    for (headers, body) in [
+        (vec![form], "ssl_check=0&token=x"),
+        (vec![form], "ssl_check=1&ssl_check=1"),
+        (vec![form], "ssl_check=10"),
+        (vec![form], "command=%2Fdeploy"),
+        (vec!["Content-Type: application/json"], "ssl_check=1"),
+        (vec![form, "X-Slack-Signature: v0=00"], "ssl_check=1"),
+    ] {
+        assert_eq!(post(&daemon, "slack", &headers, body).0, 400, "{headers:?} {body}");
+    }
+    assert_eq!(post(&daemon, "zoom", &[form], "ssl_check=1").0, 400);
+    assert_eq!(daemon.count(ROWS) + daemon.count(REVIEWS), 0);
+}
+
+#[test]
+fn the_ping_of_intercom_is_nobodys_work() {
+    let daemon = all_providers("");
+    let sent = |body: &str| {
+        let mut mac = Hmac::<sha1::Sha1>::new_from_slice(SECRET.as_bytes()).unwrap();
+        mac.update(body.as_bytes());
+        let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        post(&daemon, "intercom", &[&format!("X-Hub-Signature: sha1={hex}")], body).0
+    };
+    for attempt in 1..4 {
+        let ping = format!(
+            r#"{{"type":"notification_event","app_id":"a","id":null,"topic":"ping","delivery_attempts":{attempt}}}"#
+        );
+        assert_eq!(sent(&ping), 200);
+    }
+    assert_eq!(sent(r#"{"type":"notification_event","app_id":"a","topic":"ping"}"#), 200);
+    assert_eq!(daemon.count(ROWS) + daemon.count(REVIEWS), 0);
+    let unsigned = r#"{"id":null,"topic":"ping"}"#;
+    assert_eq!(post(&daemon, "intercom", &[], unsigned).0, 400);
+    // any other topic without an id is a question as before
+    assert_eq!(
+        sent(r#"{"type":"notification_event","app_id":"a","id":null,"topic":"contact.created"}"#),
+        200
+    );
+    assert_eq!(daemon.count(REVIEWS), 1);
+}
+
 // ---- what providers demand of answers
 
 #[test]
@@ -377,9 +429,14 @@ fn a_known_body_under_a_new_unsigned_id_is_kept_for_a_person_and_does_nothing() 
     let invoices = "SELECT count(*) FROM invoices";
     assert_eq!(payment(&daemon, "b"), ok("quarantined"));
     assert_eq!(payment(&daemon, "b"), ok("duplicate"));
-    assert_eq!(payment(&daemon, "c"), ok("quarantined"));
+    // a captured delivery sent without end fills neither the disk nor the list of questions
+    for id in ["c", "d", "c"] {
+        assert_eq!(payment(&daemon, id), ok("quarantined"));
+    }
     assert_eq!(daemon.count(invoices), 0);
-    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 2);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 1);
+    assert_eq!(daemon.count(ROWS), 2);
+    assert_eq!(daemon.count("SELECT duplicates FROM webhook_inbox WHERE event_id = 'b'"), 4);
     assert!(daemon.text("SELECT last_error FROM webhook_inbox WHERE event_id = 'b'").contains("event a"));
     assert_eq!(payment(&daemon, "a"), ok("duplicate"));
 }
@@ -400,6 +457,75 @@ fn a_replay_may_be_refused_or_allowed() {
     assert_eq!(payment(&daemon, "b"), (200, r#"{"outcome":"processed"}"#.to_owned()));
     assert_eq!(daemon.count(ROWS), 2);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+}
+
+/// A signed GitHub delivery of this type under this id.
+fn github(daemon: &Daemon, endpoint: &str, kind: &str, id: &str, body: &str) -> (u16, String) {
+    let signature =
+        format!("X-Hub-Signature-256: sha256={}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+    let (kind, id) = (format!("X-GitHub-Event: {kind}"), format!("X-GitHub-Delivery: {id}"));
+    daemon.client().post(&format!("/webhooks/{endpoint}"), &[&signature, &kind, &id], body)
+}
+
+#[test]
+fn a_type_may_be_meant_twice_where_the_endpoint_says_so() {
+    let daemon = all_providers(
+        "[endpoint.hub]\nprovider = \"github\"\nsecrets = [\"file:github\"]\nmode = \"sync\"\nhandlers = [\"billing\"]\nreplay_allow = [\"repository_dispatch\"]\n",
+    );
+    let body = r#"{"action":"deploy","client_payload":{"env":"test"},"repository":{"full_name":"o/r"}}"#;
+    for id in ["a", "b", "c"] {
+        let (status, answer) = github(&daemon, "hub", "repository_dispatch", id, body);
+        assert_eq!((status, answer.contains("quarantined")), (200, false), "{answer}");
+    }
+    assert_eq!(
+        daemon.count("SELECT count(*) FROM webhook_inbox WHERE event_type = 'repository_dispatch.deploy'"),
+        3
+    );
+    assert_eq!(daemon.count(REVIEWS), 0);
+    let other = r#"{"action":"opened","repository":{"full_name":"o/r"}}"#;
+    for (id, reviews) in [("d", 0), ("e", 1), ("f", 1)] {
+        github(&daemon, "hub", "issues", id, other);
+        assert_eq!(daemon.count(REVIEWS), reviews);
+    }
+    // a longer name that begins alike is another type
+    github(&daemon, "hub", "repository_dispatched", "g", other);
+    github(&daemon, "hub", "repository_dispatched", "h", other);
+    assert_eq!(daemon.count(REVIEWS), 2);
+    let printed = daemon.inboxd(&["check", "--print"]);
+    assert!(printed.stdout.contains("replay_allow = [\"repository_dispatch\"]"), "{printed:?}");
+}
+
+#[test]
+fn what_a_provider_itself_calls_a_test_asks_nobody() {
+    let daemon = all_providers("");
+    let gitea = |id: &str, body: &str| {
+        let signature = format!("X-Gitea-Signature: {}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+        let id = format!("X-Gitea-Delivery: {id}");
+        daemon.client().post("/webhooks/gitea", &[&signature, &id, "X-Gitea-Event: push"], body)
+    };
+    let shopify = |id: &str, test: &str, body: &str| {
+        let (signature, id) =
+            (format!("X-Shopify-Hmac-Sha256: {}", base64_hmac(body)), format!("X-Shopify-Webhook-Id: {id}"));
+        let (topic, test) = ("X-Shopify-Topic: orders/create", format!("X-Shopify-Test: {test}"));
+        daemon.client().post("/webhooks/shopify", &[&signature, &id, topic, &test], body)
+    };
+    let duplicate = (200, String::from(r#"{"outcome":"duplicate"}"#));
+    let button =
+        r#"{"ref":"refs/heads/main","before":"f00d","after":"f00d","repository":{"full_name":"o/r"}}"#;
+    assert_eq!(gitea("t1", button).0, 200);
+    assert_eq!((gitea("t2", button), gitea("t3", button)), (duplicate.clone(), duplicate.clone()));
+    assert_eq!(shopify("w1", "true", r#"{"id":1}"#).0, 200);
+    assert_eq!(shopify("w2", "true", r#"{"id":1}"#), duplicate);
+    let zen = r#"{"zen":"Keep it logically awesome.","hook_id":1}"#;
+    assert_eq!(github(&daemon, "github", "ping", "p1", zen).0, 200);
+    assert_eq!(github(&daemon, "github", "ping", "p2", zen), duplicate);
+    assert_eq!((daemon.count(REVIEWS), daemon.count(ROWS)), (0, 3));
+    assert_eq!(daemon.count("SELECT duplicates FROM webhook_inbox WHERE event_id = 't1'"), 2);
+    // a real push, and a real order, are asked about as before
+    let push = r#"{"ref":"refs/heads/main","before":"f00d","after":"beef","repository":{"full_name":"o/r"}}"#;
+    gitea("r1", push);
+    gitea("r2", push);
+    assert_eq!(daemon.count(REVIEWS), 1);
 }
 
 #[test]

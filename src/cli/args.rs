@@ -112,12 +112,13 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("send_secret").args(["secret_env", "secret_file"]).requires("to")))]
 pub(crate) struct SendArgs {
-    /// Whose delivery to imitate, e.g. stripe
-    pub(crate) provider: String,
+    /// Whose delivery to imitate, e.g. stripe; may be left out with --endpoint
+    #[arg(value_name = "PROVIDER")]
+    pub(crate) provider_or_type: String,
     /// The event's type, e.g. invoice.paid; several, separated by commas, are events about one object
-    #[arg(value_name = "TYPE[,TYPE...]", value_parser = parse_types)]
-    pub(crate) event_types: EventTypes,
-    /// The endpoint to send to [default: the first of this provider]
+    #[arg(value_name = "TYPE[,TYPE...]", value_parser = parse_types, required_unless_present = "endpoint")]
+    pub(crate) event_types: Option<EventTypes>,
+    /// The endpoint to send to, with its scheme and secret [default: the first of this provider]
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
     /// How many copies of each
@@ -141,8 +142,8 @@ pub(crate) struct SendArgs {
     /// Spoil the signature
     #[arg(long)]
     pub(crate) bad_signature: bool,
-    /// Send to this URL instead of the configured instance
-    #[arg(long, value_name = "URL", requires = "send_secret")]
+    /// Send to this URL instead of the configured instance, with a secret or with --endpoint's
+    #[arg(long, value_name = "URL")]
     pub(crate) to: Option<String>,
     /// The variable that holds the secret for --to
     #[arg(long, value_name = "VAR")]
@@ -155,6 +156,18 @@ pub(crate) struct SendArgs {
 /// What `send` sends, in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct EventTypes(pub(crate) Vec<String>);
+
+impl SendArgs {
+    /// Whose delivery it is, unless the endpoint says that alone.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.event_types.as_ref().map(|_| self.provider_or_type.as_str())
+    }
+
+    /// The types to send.
+    pub(crate) fn types(&self) -> Result<EventTypes, String> {
+        self.event_types.clone().map_or_else(|| parse_types(&self.provider_or_type), Ok)
+    }
+}
 
 fn parse_types(text: &str) -> Result<EventTypes, String> {
     let types: Vec<_> = text.split(',').map(str::to_owned).collect();
@@ -169,11 +182,14 @@ fn parse_types(text: &str) -> Result<EventTypes, String> {
 
 /// `verify`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).multiple(true)))]
 pub(crate) struct VerifyArgs {
     /// Whose delivery it is: a name from `inboxd providers list`
-    #[arg(long)]
-    pub(crate) provider: String,
+    #[arg(long, required_unless_present = "endpoint", requires = "verify_secret")]
+    pub(crate) provider: Option<String>,
+    /// Scheme, secrets, tolerance and URL of this configured endpoint
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["provider", "secret_env", "secret_file"])]
+    pub(crate) endpoint: Option<String>,
     /// A variable that holds a secret, verbatim; may be repeated
     #[arg(long, value_name = "VAR")]
     pub(crate) secret_env: Vec<String>,
@@ -189,7 +205,7 @@ pub(crate) struct VerifyArgs {
     /// The time to judge at, in seconds since 1970 [default: now]
     #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
     pub(crate) now: Option<i64>,
-    /// The public URL, for providers that sign it
+    /// The public URL, for providers that sign it [default: none, or public_url and the endpoint's path]
     #[arg(long)]
     pub(crate) url: Option<String>,
     /// The request's method

@@ -68,7 +68,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Init(args) => init::run(&args, &context),
         Verb::Send(args) => send::run(&args, &context),
         Verb::Demo => demo::run(),
-        Verb::Verify(args) => verify::run(&args),
+        Verb::Verify(args) => verify::run(&args, &context),
         Verb::Status(args) => status::run(&args, &context),
         Verb::Events(verb) => events::run(&verb, &context),
         Verb::Retry(args) => retry::run(&args, &context),

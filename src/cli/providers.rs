@@ -117,6 +117,7 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     facts.push(("Test sends", signer.to_owned()));
     facts.push(("Also called", preset.aliases.join(", ")));
     facts.push(("Note", preset.notes.to_owned()));
+    facts.push(("Confirmed", preset.confirmed.to_owned()));
     facts.push(("Unconfirmed", preset.unconfirmed.to_owned()));
     facts.retain(|(_, said)| !said.is_empty());
     Ok(facts)
@@ -180,12 +181,15 @@ fn replays(scheme: &Scheme) -> &'static str {
 fn handshake(handshake: Handshake) -> &'static str {
     match handshake {
         Handshake::None => "",
-        Handshake::SlackChallenge => "url_verification, signed: the challenge is sent back",
+        Handshake::SlackChallenge => {
+            "url_verification, signed: the challenge is sent back; ssl_check=1 (a form, or GET), unsigned: answered 200, not stored"
+        }
         Handshake::ZoomValidation => "endpoint.url_validation, signed: the token is sent back with its HMAC",
         Handshake::DropboxChallenge => "GET ?challenge=…: sent back as plain text",
         Handshake::WooCommercePing => "the unsigned form webhook_id=N: answered 200, not stored",
         Handshake::DiscordPing => "type 0: answered 204; type 1 of interactions: {\"type\":1}; both signed",
         Handshake::KomojuPing => "ping, signed: answered 200, not stored",
+        Handshake::IntercomPing => "ping without an id, signed: answered 200, not stored",
     }
 }
 
@@ -195,7 +199,7 @@ fn to_json(preset: &Preset) -> Result<Value, Failure> {
     let recipe = &preset.recipe;
     Ok(json!({
         "name": preset.name, "aliases": preset.aliases, "title": preset.title, "docs": preset.docs,
-        "setup": preset.setup, "secret": preset.secret, "notes": preset.notes, "unconfirmed": preset.unconfirmed,
+        "setup": preset.setup, "secret": preset.secret, "notes": preset.notes, "unconfirmed": preset.unconfirmed, "confirmed": preset.confirmed,
         "signature": signature_place(preset), "algorithm": recipe.algorithm, "encoding": recipe.encoding,
         "key": recipe.key, "key_prefix": recipe.key_prefix, "signed": recipe.signed,
         "timestamp": recipe.timestamp, "timestamp_unit": recipe.timestamp_unit, "tolerance_s": preset.tolerance_s,

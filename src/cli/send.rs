@@ -14,7 +14,7 @@ use inboxd::config::{
 };
 use inboxd::printable::printable;
 use inboxd::sync::lock;
-use inboxd::verify::presets::{self, Preset};
+use inboxd::verify::presets;
 use inboxd::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use serde_json::Value;
 use ureq::http::HeaderValue;
@@ -42,7 +42,6 @@ const SIGNATURE_REFUSALS: [u16; 4] = [400, 401, 403, 498];
 
 /// Where the deliveries go and with what they are signed.
 struct Target {
-    preset: &'static Preset,
     url: String,
     /// As the provider knows it, for those that sign it.
     public_url: String,
@@ -97,14 +96,13 @@ impl Answer {
 /// Prints a line per answer. Exit 0 when each was as it should be: a 2xx, or the refusal of a signature
 /// that was spoiled on purpose.
 pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
-    let preset = preset(&args.provider)?;
-    let target = target(args, preset, context)?;
-    let messages = messages(args, preset, &target.scope)?;
+    let target = target(args, context)?;
+    let messages = messages(args, &target)?;
     for message in &messages {
         check(args, &target, message)?;
     }
-    if args.skew.is_some() && preset.recipe.timestamp.is_empty() {
-        say(&format!("warning: --skew changes nothing: {} signs no time", preset.title));
+    if args.skew.is_some() && !target.scheme.signs_time() {
+        say(&format!("warning: --skew changes nothing: {} signs no time", target.scheme.title()));
     }
     let order = order(args, messages.len())?;
     let next = AtomicUsize::new(0);
@@ -116,7 +114,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
                 while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let message = &messages[*index as usize];
                     let answer = deliver(&agent, args, &target, message);
-                    lock(&tally).take(args, preset, message, answer);
+                    lock(&tally).take(args, &target.scheme, message, answer);
                 }
             });
         }
@@ -128,55 +126,125 @@ fn usage(reason: impl Into<String>) -> Failure {
     Failure::new(Exit::Usage, reason)
 }
 
-fn preset(provider: &str) -> Result<&'static Preset, Failure> {
-    presets::find(provider)
-        .ok_or_else(|| usage(format!("there is no provider {provider}; {}", provider_advice(provider))))
-}
-
-fn target(args: &SendArgs, preset: &'static Preset, context: &Context) -> Result<Target, Failure> {
-    let scheme = Scheme::named(preset.name).map_err(usage)?;
-    if !scheme.can_sign() {
+fn target(args: &SendArgs, context: &Context) -> Result<Target, Failure> {
+    let scheme = args.provider().map(|provider| scheme_of(args, provider, context)).transpose()?.flatten();
+    let target = match &args.to {
+        Some(url) => named_target(args, url, scheme, context)?,
+        None => {
+            let config = context.load(MissingSecrets::LeaveCredentials)?;
+            configured_target(&config, endpoint_of(args, scheme.as_ref(), &config)?)?
+        }
+    };
+    if !target.scheme.can_sign() {
         return Err(usage(format!(
             "{} signs with a private key that only it has, so no test delivery can be made here; \
              use the provider's own test button, or `inboxd verify` on a captured delivery",
-            preset.title
+            target.scheme.title()
         )));
     }
-    let Some(url) = &args.to else {
-        return configured_target(args, preset, scheme, context);
-    };
+    Ok(target)
+}
+
+/// The preset's scheme; `None` for one of the user's own, which the endpoint has.
+fn scheme_of(args: &SendArgs, provider: &str, context: &Context) -> Result<Option<Scheme>, Failure> {
+    if provider != "custom" {
+        let known = presets::find(provider).and_then(|preset| Scheme::named(preset.name).ok());
+        return known
+            .map(Some)
+            .ok_or_else(|| usage(format!("there is no provider {provider}; {}", provider_advice(provider))));
+    }
+    if args.endpoint.is_some() {
+        return Ok(None);
+    }
+    let config = context.load(MissingSecrets::LeaveCredentials);
+    let endpoints = config.map_or(Vec::new(), |config| config.endpoints);
+    let names = endpoints.iter().filter(|endpoint| endpoint.provider == "custom");
+    let names: Vec<_> = names.map(|endpoint| endpoint.name.as_str()).collect();
+    let configured = if names.is_empty() { "none is configured".to_owned() } else { names.join(", ") };
+    Err(usage(format!(
+        "a scheme of your own stands in the configuration; write `inboxd send --endpoint NAME TYPE` ({configured})"
+    )))
+}
+
+/// A URL that was named, with the secret that was named or the endpoint's.
+fn named_target(
+    args: &SendArgs,
+    url: &str,
+    scheme: Option<Scheme>,
+    context: &Context,
+) -> Result<Target, Failure> {
     if let Some(problem) = url_problem(url) {
         return Err(usage(format!("--to {problem}")));
     }
+    let (url, public_url) = (url.to_owned(), url.to_owned());
     let secret = match (&args.secret_env, &args.secret_file) {
         (Some(variable), _) => secret_from_env(variable).map_err(usage)?,
         (None, Some(path)) => secret_of(path)?,
-        (None, None) => return Err(usage("--to needs --secret-env or --secret-file")),
+        (None, None) if args.endpoint.is_some() => {
+            let config = context.load(MissingSecrets::LeaveCredentials)?;
+            let endpoint = endpoint_of(args, scheme.as_ref(), &config)?;
+            return Ok(Target { url, public_url, ..target_of(&config, endpoint)? });
+        }
+        (None, None) => return Err(usage("--to needs --secret-env or --secret-file, or --endpoint")),
+    };
+    let Some(scheme) = scheme else {
+        return Err(usage(
+            "name the provider, or leave out --secret-env and --secret-file: the endpoint has its own",
+        ));
     };
     let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    let (public_url, secret_shown) = (url.clone(), secret.label().to_owned());
-    let (url, scope) = (url.clone(), Scope::default());
-    Ok(Target { preset, url, public_url, scheme, secret, secret_shown, tolerance, scope })
+    let secret_shown = secret.label().to_owned();
+    Ok(Target { url, public_url, scheme, secret, secret_shown, tolerance, scope: Scope::default() })
 }
 
-fn configured_target(
+fn endpoint_of<'a>(
     args: &SendArgs,
-    preset: &'static Preset,
-    scheme: Scheme,
-    context: &Context,
-) -> Result<Target, Failure> {
-    let config = context.load(MissingSecrets::LeaveCredentials)?;
+    scheme: Option<&Scheme>,
+    config: &'a Config,
+) -> Result<&'a Endpoint, Failure> {
     let is_meant = |endpoint: &&Endpoint| match &args.endpoint {
         Some(name) => endpoint.name == *name,
-        None => endpoint.provider == preset.name,
+        None => scheme.is_some_and(|scheme| endpoint.provider == scheme.name()),
     };
-    let endpoint = config.endpoints.iter().find(is_meant).ok_or_else(|| no_endpoint(args, &config))?;
-    if endpoint.provider != preset.name {
+    let endpoint = config.endpoints.iter().find(is_meant).ok_or_else(|| no_endpoint(args, config))?;
+    let wanted = args.provider().map(|typed| scheme.map_or(typed, Scheme::name));
+    if wanted.is_some_and(|wanted| wanted != endpoint.provider) {
         let (name, provider) = (&endpoint.name, &endpoint.provider);
         return Err(usage(format!(
-            "the endpoint {name} is for {provider}; write `inboxd send {provider} …`"
+            "the endpoint {name} is for {provider}; write `inboxd send --endpoint {name} …`"
         )));
     }
+    Ok(endpoint)
+}
+
+/// What the endpoint's deliveries are made with, to be sent nowhere yet.
+fn target_of(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
+    let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
+    if secret.is_unread() {
+        return Err(unread(&secret, "send"));
+    }
+    let secret_shown = format!("{} {}", secret.label(), Fingerprints::of(&config.data_dir).text(&secret));
+    Ok(Target {
+        url: String::new(),
+        public_url: String::new(),
+        scheme: endpoint.verifier.scheme().clone(),
+        secret,
+        secret_shown,
+        tolerance: endpoint.tolerance,
+        scope: Scope { livemode: endpoint.livemode, account: endpoint.account.clone() },
+    })
+}
+
+/// A secret that only the service is given.
+pub(crate) fn unread(secret: &Secret, verb: &str) -> Failure {
+    let message = format!(
+        "the secret {} is a credential of the service; name the folder of its file: CREDENTIALS_DIRECTORY=/etc/inboxd inboxd {verb} …",
+        secret.label()
+    );
+    Failure::new(Exit::Config, message)
+}
+
+fn configured_target(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
     let Address::Tcp(address) = config.listen.webhooks else {
         return Err(usage(
             "the daemon listens on a Unix socket or on one that systemd holds; name the URL with --to",
@@ -186,36 +254,18 @@ fn configured_target(
         let rule = "listen.webhooks has port 0, so that each start chooses another";
         return Err(usage(format!("{rule}; name the URL that `inboxd serve` printed with --to")));
     }
-    let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
-    if secret.is_unread() {
-        let message = format!(
-            "the secret {} is a credential of the service; name the folder of its file: CREDENTIALS_DIRECTORY=/etc/inboxd inboxd send …",
-            secret.label()
-        );
-        return Err(Failure::new(Exit::Config, message));
-    }
-    let secret_shown = format!("{} {}", secret.label(), Fingerprints::of(&config.data_dir).text(&secret));
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let url = format!("http://{host}:{}{}", address.port(), endpoint.path);
     let public_url =
         config.public_url.as_ref().map_or_else(|| url.clone(), |base| format!("{base}{}", endpoint.path));
-    Ok(Target {
-        preset,
-        url,
-        public_url,
-        scheme,
-        secret,
-        secret_shown,
-        tolerance: endpoint.tolerance,
-        scope: Scope { livemode: endpoint.livemode, account: endpoint.account.clone() },
-    })
+    Ok(Target { url, public_url, ..target_of(config, endpoint)? })
 }
 
 fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
     let waits = config.without_secret.iter().find(|without| match &args.endpoint {
         Some(name) => without.endpoint == *name,
-        None => without.provider == args.provider,
+        None => Some(without.provider.as_str()) == args.provider(),
     });
     if let Some(without) = waits {
         let message = format!("the endpoint {} has no secret yet: {}", without.endpoint, without.advice);
@@ -224,13 +274,14 @@ fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
     let names: Vec<_> = config.endpoints.iter().map(|e| format!("{} ({})", e.name, e.provider)).collect();
     let wanted = match &args.endpoint {
         Some(name) => format!("there is no endpoint {name}"),
-        None => format!("no endpoint is for {}", args.provider),
+        None => format!("no endpoint is for {}", args.provider().unwrap_or_default()),
     };
     Failure::new(Exit::NotFound, format!("{wanted}; configured are {}", names.join(", ")))
 }
 
 /// One message per type; several are events about one object.
-fn messages(args: &SendArgs, preset: &Preset, scope: &Scope) -> Result<Vec<Message>, Failure> {
+fn messages(args: &SendArgs, target: &Target) -> Result<Vec<Message>, Failure> {
+    let Target { scheme, scope, .. } = target;
     let seed = format!("{:016x}", getrandom::u64().map_err(no_randomness)?);
     let file = args.file.as_ref().map(|path| read_bounded(path, BODY_BYTES_MAX, "the body")).transpose()?;
     let file: Option<Arc<[u8]>> = file.map(Arc::from);
@@ -238,36 +289,36 @@ fn messages(args: &SendArgs, preset: &Preset, scope: &Scope) -> Result<Vec<Messa
         let event_id = match (&args.id, n) {
             (Some(id), 0) => id.clone(),
             (Some(id), n) => format!("{id}_{n}"),
-            (None, n) => preset.sample_id(&format!("{seed}.{n}")),
+            (None, n) => scheme.sample_id(&format!("{seed}.{n}")),
         };
         let (event_id, body) = match &file {
-            Some(bytes) => from_file(args, preset, event_id, bytes)?,
+            Some(bytes) => from_file(args, scheme, event_id, bytes)?,
             None => {
                 // without ids of the provider's, --id makes bodies that differ, and equal ones that are equal
-                let seed = if preset.has_ids() || args.id.is_none() { &seed } else { &event_id };
-                let sample = preset.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
-                (event_id, Arc::from(adopt(sample, preset, scope).into_bytes()))
+                let seed = if scheme.has_ids() || args.id.is_none() { &seed } else { &event_id };
+                let sample = scheme.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
+                (event_id, Arc::from(adopt(sample, scheme, scope).into_bytes()))
             }
         };
-        let content_type = if file.is_some() { "application/json" } else { preset.sample_content_type() };
+        let content_type = if file.is_some() { "application/json" } else { scheme.sample_content_type() };
         Ok(Message { event_type: event_type.clone(), event_id, content_type, body })
     };
-    args.event_types.0.iter().enumerate().map(message).collect()
+    args.types().map_err(usage)?.0.iter().enumerate().map(message).collect()
 }
 
 /// The bytes of the file as they are; only another id is put in, where the provider has it in the body.
 fn from_file(
     args: &SendArgs,
-    preset: &Preset,
+    scheme: &Scheme,
     event_id: String,
     bytes: &Arc<[u8]>,
 ) -> Result<(String, Arc<[u8]>), Failure> {
-    let Some(pointer) = preset.id_in_body() else {
+    let Some(pointer) = scheme.id_in_body() else {
         return Ok((event_id, Arc::clone(bytes)));
     };
     match (serde_json::from_slice::<Value>(bytes), &args.id) {
         (Ok(mut json @ (Value::Object(_) | Value::Array(_))), Some(_)) => {
-            preset.put_id(&mut json, &event_id);
+            scheme.put_id(&mut json, &event_id);
             Ok((event_id, Arc::from(json.to_string().into_bytes())))
         }
         (_, Some(_)) => Err(usage("--file is no JSON object: --id cannot be put in")),
@@ -280,19 +331,20 @@ fn from_file(
 }
 
 /// A sample that the endpoint's `livemode` and `account` let through, where the provider says such things.
-fn adopt(sample: String, preset: &Preset, scope: &Scope) -> String {
+fn adopt(sample: String, scheme: &Scheme, scope: &Scope) -> String {
+    let recipe = &scheme.behaviour().recipe;
     if scope.livemode.is_none() && scope.account.is_none() {
         return sample;
     }
     let Ok(mut json) = serde_json::from_str::<Value>(&sample) else { return sample };
     if let Some(livemode) = scope.livemode {
-        put_at(&mut json, preset.recipe.livemode, &Value::Bool(livemode));
+        put_at(&mut json, recipe.livemode, &Value::Bool(livemode));
         if let Some(object) = json.pointer_mut("/data/object/livemode") {
             *object = Value::Bool(livemode);
         }
     }
     if let Some(account) = &scope.account {
-        put_at(&mut json, preset.recipe.account, &Value::String(account.clone()));
+        put_at(&mut json, recipe.account, &Value::String(account.clone()));
     }
     json.to_string()
 }
@@ -381,7 +433,7 @@ fn deliver(
     let Signed { url, headers, body } = signed(args, target, message)?;
     let mut request = agent.post(&url).content_type(message.content_type);
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in headers.chain(target.preset.sample_headers().iter().copied()) {
+    for (name, value) in headers.chain(target.scheme.behaviour().sample_headers().iter().copied()) {
         request = request.header(name, value);
     }
     let start = Instant::now();
@@ -454,9 +506,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn take(&mut self, args: &SendArgs, preset: &Preset, message: &Message, answer: Result<Answer, String>) {
+    fn take(&mut self, args: &SendArgs, scheme: &Scheme, message: &Message, answer: Result<Answer, String>) {
         // where the provider has no ids the daemon makes the key, and this one is only in the body
-        let event_id = if preset.has_ids() { message.event_id.as_str() } else { "-" };
+        let event_id = if scheme.has_ids() { message.event_id.as_str() } else { "-" };
         let (event_type, event_id) = (&message.event_type, printable(event_id));
         let answer = match answer {
             Ok(answer) => answer,

@@ -3,17 +3,42 @@
 use std::time::Duration;
 
 use inboxd::clock;
-use inboxd::config::{preset_names, secret_from_env};
-use inboxd::verify::{Delivery, Headers, Scheme, report};
+use inboxd::config::{MissingSecrets, secret_from_env};
+use inboxd::verify::{Delivery, Headers, Scheme, Verifier, report_of};
 
 use super::args::VerifyArgs;
-use super::send::BODY_BYTES_MAX;
-use super::{Exit, Failure, provider_advice, put, read_bounded, secret_of};
+use super::send::{BODY_BYTES_MAX, unread};
+use super::{Context, Exit, Failure, provider_advice, put, read_bounded, secret_of};
 
 /// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
-pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
+    let headers = args.header.iter().map(|line| header(line)).collect::<Result<Headers, _>>()?;
+    let now_s = args.now.unwrap_or_else(|| clock::now_ms() / 1000);
+    let judge = match &args.endpoint {
+        Some(name) => of_endpoint(name, context)?,
+        None => of_provider(args)?,
+    };
+    let body = read_bounded(&args.body, BODY_BYTES_MAX, "the body")?;
+    let url = args.url.as_deref().unwrap_or(&judge.url);
+    let delivery = Delivery { method: &args.method, url, headers: &headers, body: &body[..] };
+    let report = report_of(&judge.verifier, &judge.problems, &delivery, now_s);
+    put(&format!("{}\n", report.to_json()))?;
+    if report.is_ok() { Ok(()) } else { Err(Failure::new(Exit::Unverified, "")) }
+}
+
+/// With what a delivery is judged.
+struct Judge {
+    verifier: Verifier,
+    /// Of secrets that cannot be keys.
+    problems: Vec<String>,
+    /// Where none is given.
+    url: String,
+}
+
+fn of_provider(args: &VerifyArgs) -> Result<Judge, Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
-    let scheme = Scheme::named(&args.provider).map_err(|_| no_preset(&args.provider))?;
+    let provider = args.provider.as_deref().unwrap_or_default();
+    let scheme = Scheme::named(provider).map_err(|_| no_preset(provider))?;
     let mut secrets = Vec::new();
     for variable in &args.secret_env {
         secrets.push(secret_from_env(variable).map_err(usage)?);
@@ -21,19 +46,24 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     for path in &args.secret_file {
         secrets.push(secret_of(path)?);
     }
-    let headers = args.header.iter().map(|line| header(line)).collect::<Result<Headers, _>>()?;
-    let body = read_bounded(&args.body, BODY_BYTES_MAX, "the body")?;
-    let delivery = Delivery {
-        method: &args.method,
-        url: args.url.as_deref().unwrap_or_default(),
-        headers: &headers,
-        body: &body[..],
-    };
     let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    let now_s = args.now.unwrap_or_else(|| clock::now_ms() / 1000);
-    let report = report(scheme, secrets, tolerance, &delivery, now_s);
-    put(&format!("{}\n", report.to_json()))?;
-    if report.is_ok() { Ok(()) } else { Err(Failure::new(Exit::Unverified, "")) }
+    let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
+    Ok(Judge { verifier, problems, url: String::new() })
+}
+
+fn of_endpoint(name: &str, context: &Context) -> Result<Judge, Failure> {
+    let config = context.load(MissingSecrets::LeaveCredentials)?;
+    let public_url = config.public_url.clone().unwrap_or_default();
+    let names: Vec<_> = config.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
+    let endpoint = config.endpoints.into_iter().find(|endpoint| endpoint.name == name).ok_or_else(|| {
+        let known = names.join(", ");
+        Failure::new(Exit::NotFound, format!("there is no endpoint {name}; configured are {known}"))
+    })?;
+    if let Some(secret) = endpoint.secrets.iter().find(|secret| secret.is_unread()) {
+        return Err(unread(secret, "verify"));
+    }
+    let url = format!("{public_url}{}", endpoint.path);
+    Ok(Judge { verifier: endpoint.verifier, problems: Vec::new(), url })
 }
 
 /// One space after the colon is not part of the value; all else is, so that a stray blank is seen.
@@ -46,9 +76,8 @@ fn header(line: &str) -> Result<(String, String), Failure> {
 
 fn no_preset(typed: &str) -> Failure {
     let advice = match typed {
-        "custom" => format!(
-            "a scheme of your own stands in the configuration, which verify does not read; it judges {}",
-            preset_names().join(", ")
+        "custom" => String::from(
+            "a scheme of your own stands in the configuration; write --endpoint NAME instead, which takes its secrets too",
         ),
         _ => format!("there is no such preset; {}", provider_advice(typed)),
     };

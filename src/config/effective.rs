@@ -176,6 +176,7 @@ fn endpoint_table(endpoint: &Endpoint, fingerprints: &Fingerprints) -> Table {
         .with("on_scope_mismatch", text(on_scope_mismatch))
         .with("on_redelivery", text(on_redelivery))
         .with("replay", text(replay))
+        .with("replay_allow", texts(&endpoint.replay_allow))
         .with("body_bytes_max", whole(endpoint.body_bytes_max))
         .with("proxy_timeout", proxy_timeout)
 }

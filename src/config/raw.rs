@@ -71,6 +71,7 @@ pub(super) struct RawEndpoint {
     pub(super) on_scope_mismatch: Option<String>,
     pub(super) on_redelivery: Option<String>,
     pub(super) replay: Option<String>,
+    pub(super) replay_allow: Vec<String>,
     pub(super) proxy_timeout: Option<RawDuration>,
     pub(super) body_bytes_max: Option<RawSize>,
     pub(super) scheme: Option<CustomScheme>,

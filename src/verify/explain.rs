@@ -174,6 +174,11 @@ pub fn report(
     now_s: i64,
 ) -> Report {
     let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
+    report_of(&verifier, &problems, delivery, now_s)
+}
+
+/// The same with a verifier that is there already. `problems` are those of secrets that it has no key of.
+pub fn report_of(verifier: &Verifier, problems: &[String], delivery: &Delivery<'_>, now_s: i64) -> Report {
     let scheme = &verifier.scheme;
     let presented = scheme.present(delivery).ok();
     let signed = presented.map(|presented| Signed::of(scheme, delivery, &presented));
@@ -187,13 +192,13 @@ pub fn report(
                     reply.status
                 ));
             }
-            hints.push(explain(&verifier, delivery, &rejection, now_s));
+            hints.push(explain(verifier, delivery, &rejection, now_s));
             return Report::Refused { rejection, signed, hint: hints.join(" ") };
         }
     };
     let key = verifier.keys.get(authentic.secret_index);
     let secret = key.map_or(String::new(), |key| key.secret.label().to_owned());
-    let Found { events, mut hints } = found(&verifier, key, delivery, now_s);
+    let Found { events, mut hints } = found(verifier, key, delivery, now_s);
     if !scheme.body_signed() {
         hints.push(String::from(
             "This provider does not sign the body: whoever saw one delivery could have changed it.",

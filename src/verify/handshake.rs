@@ -1,11 +1,11 @@
 //! Handshakes: what a provider asks before it sends events, and the answers it wants.
 //!
-//! Signed ones are answered only after signature and time have been checked. The two unsigned ones give
-//! nothing away and change nothing: one echoes a text as plain text, the other says yes.
+//! Signed ones are answered only after signature and time have been checked. The three unsigned ones give
+//! nothing away and change nothing: one echoes a text as plain text, the others say yes.
 
 use serde_json::{Value, json};
 
-use super::identity::{Source, at, form_decoded, is_form};
+use super::identity::{Source, at, form_decoded, form_fields, is_form};
 use super::presets::Handshake;
 use super::scheme::{Challenge, Scheme};
 use super::secret::{Algorithm, Encoding};
@@ -35,6 +35,7 @@ pub(super) fn pointers(handshake: Handshake) -> &'static [&'static str] {
         Handshake::ZoomValidation => &["/payload/plainToken", "/event"],
         Handshake::DiscordPing => &["/type", "/event"],
         Handshake::KomojuPing => &["/type"],
+        Handshake::IntercomPing => &["/topic", "/id"],
         Handshake::None | Handshake::DropboxChallenge | Handshake::WooCommercePing => &[],
     }
 }
@@ -65,6 +66,10 @@ pub(super) fn signed(scheme: &Scheme, key: &Key, headers: &Headers, json: &Value
         Handshake::KomojuPing => {
             is(json, "/type", "ping").then(|| reply(200, JSON, r#"{"outcome":"ignored"}"#))
         }
+        Handshake::IntercomPing => {
+            let has_id = json.get("id").is_some_and(|id| !id.is_null());
+            (is(json, "/topic", "ping") && !has_id).then(|| reply(200, JSON, r#"{"outcome":"ignored"}"#))
+        }
         Handshake::None | Handshake::DropboxChallenge | Handshake::WooCommercePing => None,
     }
 }
@@ -84,6 +89,12 @@ fn echo(challenge: &Challenge, headers: &Headers, json: &Value) -> Option<Reply>
     Some(reply(200, JSON, json!({ field.replace("~1", "/").replace("~0", "~"): text })))
 }
 
+/// Whether a form or query has this field exactly once, with this value.
+fn has_once(form: &[u8], wanted: &[u8], value: &[u8]) -> bool {
+    let mut values = form_fields(form).filter(|(name, _)| **name == *wanted);
+    matches!((values.next(), values.next()), (Some((_, found)), None) if *found == *value)
+}
+
 /// The answer to a handshake that carries no signature.
 pub(super) fn unsigned(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
     match scheme.behaviour().handshake {
@@ -93,6 +104,15 @@ pub(super) fn unsigned(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply
             let challenge = form_decoded(challenge.as_bytes());
             let challenge = std::str::from_utf8(&challenge).ok()?;
             (challenge.len() <= CHALLENGE_BYTES_MAX).then(|| reply(200, PLAIN, challenge))
+        }
+        // a command's URL, saved in the app's settings; nobody can do anything with the answer
+        Handshake::SlackChallenge if delivery.headers.first(&scheme.header.name).is_none() => {
+            let form = match delivery.method {
+                "GET" => delivery.url.split_once('?')?.1.as_bytes(),
+                "POST" if is_form(delivery.headers) => delivery.body,
+                _ => return None,
+            };
+            has_once(form, b"ssl_check", b"1").then(|| reply(200, JSON, r#"{"outcome":"ignored"}"#))
         }
         Handshake::WooCommercePing if delivery.method == "POST" => {
             let number = delivery.body.strip_prefix(b"webhook_id=")?;

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::canonical;
+use super::presets::TestSign;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
 use super::wanted::Wanted;
 use super::{Envelope, Headers};
@@ -163,6 +164,16 @@ impl Sources {
         ];
         let single = self.event_action.iter().chain(&self.several_at);
         lists.into_iter().flatten().chain(single).chain(keys).filter_map(Source::pointer)
+    }
+
+    /// Where a scheme of the user's own has these three facts.
+    pub(super) fn said<'a>(
+        &self,
+        id: &'a str,
+        event_type: &'a str,
+        object: &'a str,
+    ) -> [(&[Source], &'a str); 3] {
+        [(&self.object_id, object), (&self.event_type, event_type), (&self.event_id, id)]
     }
 
     /// Adds headers that are stored with the event.
@@ -642,6 +653,25 @@ fn checked(text: String) -> Field {
 pub fn is_test_send(key: &str, object_id: Option<&str>) -> bool {
     let id = key.split(BODY_KEY_PREFIX).next().unwrap_or_default().trim_end_matches(':');
     id.ends_with(TEST_SEND_SUFFIX) || object_id.is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX))
+}
+
+/// Whether the provider itself calls this delivery a test.
+pub(super) fn is_test_button(
+    scheme: &Scheme,
+    headers: &Headers,
+    json: &Value,
+    event_type: Option<&str>,
+) -> bool {
+    scheme.behaviour().tests.iter().any(|sign| match sign {
+        TestSign::Header(name, value) => headers
+            .first(&rename(name, scheme.family(headers)))
+            .is_some_and(|found| found.trim().eq_ignore_ascii_case(value)),
+        TestSign::Type(name) => event_type == Some(name),
+        TestSign::Equal(name, [one, other]) => {
+            let text = |pointer: &str| at(json, pointer).and_then(Value::as_str);
+            event_type == Some(name) && text(one).is_some() && text(one) == text(other)
+        }
+    })
 }
 
 #[cfg(test)]

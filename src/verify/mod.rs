@@ -27,11 +27,11 @@ mod wanted;
 
 pub use canonical::with_body_hash;
 pub use envelope::Envelope;
-pub use explain::{Report, explain, report};
+pub use explain::{Report, explain, report, report_of};
 pub use handshake::Reply;
 pub use identity::is_test_send;
 pub use patience::gives_up_after;
-pub use presets::{Acceptance, BodyVaries, Handshake, Preset};
+pub use presets::{Acceptance, BodyVaries, Handshake, Preset, TestSign};
 pub use scheme::{CustomScheme, Recipe, Scheme};
 pub use secret::Secret;
 pub use sign::{Unsigned, sign, with_time_and_signature};
@@ -426,6 +426,8 @@ impl Read<'_> {
                 .finalize()
                 .into(),
         });
+        let event_type = identity.event_type.as_deref();
+        let is_test_button = identity::is_test_button(scheme, self.headers, &parsed.json, event_type);
         Ok(VerifiedEvent {
             provider: scheme.name().to_owned(),
             event_id,
@@ -443,6 +445,7 @@ impl Read<'_> {
             json: parsed.json,
             defect: identity.defect,
             is_test_send: identity.is_test_send,
+            is_test_button,
             authentic: self.authentic,
         })
     }
@@ -514,6 +517,7 @@ pub struct VerifiedEvent {
     json: Value,
     defect: Option<String>,
     is_test_send: bool,
+    is_test_button: bool,
     authentic: Authentic,
 }
 
@@ -615,6 +619,11 @@ impl VerifiedEvent {
     /// A test delivery with a constant id: never business.
     pub fn is_test_send(&self) -> bool {
         self.is_test_send
+    }
+
+    /// What the provider's own test button or a hook's set-up sends: the same bytes each time.
+    pub fn is_test_button(&self) -> bool {
+        self.is_test_button
     }
 
     /// Which secret matched, and the signed time.

@@ -37,6 +37,8 @@ pub struct Preset {
     pub notes: &'static str,
     /// What is believed and has not been confirmed; nothing relies on it.
     pub unconfirmed: &'static str,
+    /// When and how the row was last held against the provider: its library, its source, its documentation.
+    pub confirmed: &'static str,
     /// How it signs, and where it says what.
     pub recipe: Recipe<'static>,
     /// How far a signed time may be from now, in seconds, either way.
@@ -59,6 +61,9 @@ pub struct Preset {
     pub acceptance: Acceptance,
     /// What it asks before it sends events.
     pub handshake: Handshake,
+    /// What tells a delivery of its test button, or of a hook's set-up, from business: the same bytes again are then
+    /// nobody's question.
+    pub tests: &'static [TestSign],
     /// Its own limit on bodies, in bytes, where that is above the usual default.
     pub body_bytes_max: Option<usize>,
 }
@@ -81,7 +86,7 @@ pub enum Acceptance {
 pub enum Handshake {
     /// Nothing, or an ordinary event.
     None,
-    /// `url_verification`: the challenge is sent back. Signed.
+    /// `url_verification`: the challenge is sent back. Signed. `ssl_check=1`: the certificate's test, not signed.
     SlackChallenge,
     /// `endpoint.url_validation`: the token is sent back with its HMAC. Signed.
     ZoomValidation,
@@ -93,6 +98,19 @@ pub enum Handshake {
     DiscordPing,
     /// `ping` on creation. Signed.
     KomojuPing,
+    /// The topic `ping` with the id `null`. Signed.
+    IntercomPing,
+}
+
+/// A mark of what a provider itself calls a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TestSign {
+    /// A header with this value.
+    Header(&'static str, &'static str),
+    /// An event of this type.
+    Type(&'static str),
+    /// An event of this type, with the same text at two JSON pointers.
+    Equal(&'static str, [&'static str; 2]),
 }
 
 /// Whether two attempts of one event may have different bodies.
@@ -117,6 +135,7 @@ impl Preset {
         secret: "",
         notes: "",
         unconfirmed: "",
+        confirmed: "",
         recipe: Recipe::PLAIN,
         tolerance_s: 300,
         kept_headers: &[],
@@ -128,6 +147,7 @@ impl Preset {
         refusal_status: None,
         acceptance: Acceptance::Outcome,
         handshake: Handshake::None,
+        tests: &[],
         body_bytes_max: None,
     };
 }
@@ -215,6 +235,7 @@ mod tests {
             let unsigned = ["payjp_token", "gitlab_token", "mailgun"].contains(&preset.name);
             assert_eq!(scheme.body_signed(), !unsigned, "{}", preset.name);
             assert!(preset.docs.starts_with("https://"), "{}", preset.name);
+            assert!(preset.confirmed.starts_with("202"), "{}", preset.name);
             for text in [preset.setup, preset.secret, preset.title] {
                 assert!(!text.is_empty(), "{}", preset.name);
             }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::canonical::with_body_hash;
 use super::identity::{Form, Source, Sources, is_form};
-use super::presets::{self, BodyVaries, Preset};
+use super::presets::{self, BodyVaries, Preset, TestSign};
 use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
 use super::wanted::Wanted;
 use super::{Headers, Secret, handshake};
@@ -244,7 +244,11 @@ impl Scheme {
         let challenge = self.challenge.iter().flat_map(|challenge| {
             [Some(challenge.pointer.as_str()), challenge.when.pointer()].into_iter().flatten()
         });
-        let own = own.chain(challenge);
+        let tests = self.behaviour().tests.iter().flat_map(|sign| match sign {
+            TestSign::Equal(_, pointers) => pointers.as_slice(),
+            TestSign::Header(..) | TestSign::Type(_) => &[],
+        });
+        let own = own.chain(challenge).chain(tests.copied());
         self.wanted = Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()));
     }
 

@@ -95,6 +95,7 @@ impl Checker {
             on_scope_mismatch,
             on_redelivery,
             replay,
+            replay_allow: raw.replay_allow,
             proxy_timeout,
         })
     }
@@ -123,10 +124,19 @@ impl Checker {
                 ));
             }
         }
-        if raw.replay.is_some() && !scheme.has_replay_key() {
-            self.warn(format!(
-                "{key}.replay: has no effect: {name} signs the event's id, so ids tell replays"
-            ));
+        for (typed, set) in [("replay", raw.replay.is_some()), ("replay_allow", !raw.replay_allow.is_empty())]
+        {
+            if set && !scheme.has_replay_key() {
+                self.warn(format!(
+                    "{key}.{typed}: has no effect: {name} signs the event's id, so ids tell replays"
+                ));
+            }
+        }
+        if raw.replay_allow.iter().any(String::is_empty) {
+            self.problem(
+                format!("{key}.replay_allow"),
+                "\"\": names no type; write e.g. [\"repository_dispatch\"], or replay = \"allow\" for all of them",
+            );
         }
         if mode == Mode::Proxy && scheme.is_batch() {
             let rule = "sends several events in one request, and the application can answer for one only";

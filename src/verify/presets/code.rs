@@ -3,7 +3,7 @@
 //! Rows of the one table in `presets.rs`, and nothing but rows.
 
 use super::standard::STANDARD_WEBHOOKS;
-use super::{BodyVaries, Preset};
+use super::{BodyVaries, Preset, TestSign};
 use crate::verify::scheme::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
@@ -11,9 +11,10 @@ pub(super) const ROWS: &[Preset] = &[
         name: "github",
         title: "GitHub",
         docs: "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
-        setup: "The repository's or organisation's Settings, Webhooks, Add webhook: Payload URL, content type application/json, a secret.",
+        setup: "The repository's or organisation's Settings, Webhooks, Add webhook: Payload URL, content type application/json (a form is up to twice as long), a secret.",
         secret: "the secret you chose",
         notes: "Never retries by itself. The delivery id is not signed. The object is the issue or pull request, else the repository.",
+        confirmed: "2026-11: with GitHub's published vector and the libraries @octokit/webhooks-methods 6.0.0 and gidgethub 6.0.0",
         recipe: Recipe {
             signature_header: "X-Hub-Signature-256",
             prefix: "sha256=",
@@ -38,7 +39,9 @@ pub(super) const ROWS: &[Preset] = &[
         retries_by_itself: false,
         deadline_s: Some(10),
         retries: "never by itself; by hand or by API for 3 days",
-        body_bytes_max: Some(25 * 1024 * 1024),
+        tests: &[TestSign::Type("ping")],
+        // of the JSON 25 MB; as a form it is up to about twice as long
+        body_bytes_max: Some(50 * 1024 * 1024),
         ..Preset::PLAIN
     },
     Preset {
@@ -49,6 +52,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add new webhook: URL, generate a signing token, the events.",
         secret: "the signing token (whsec_…)",
         notes: "Standard Webhooks. Older GitLab has only the plain secret token: gitlab_token.",
+        confirmed: "2026-11: in GitLab's merge requests 230944 and 231325; by formula, no library to check with",
         recipe: Recipe {
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],
@@ -74,6 +78,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add new webhook: URL, a secret token, the events.",
         secret: "the secret token you chose",
         notes: "A static token: the body is NOT authenticated. Prefer gitlab_signing. Sends Idempotency-Key since 17.4; before that the key is the kind of event, the project and a hash of the body. (X-Gitlab-Event-UUID is no key: hooks that call each other share one.)",
+        confirmed: "2026-11: in GitLab's documentation; that X-Gitlab-Event-UUID is no key: 2026-12, in its merge request 75821",
         recipe: Recipe {
             signature_header: "X-Gitlab-Token",
             algorithm: "token",
@@ -95,6 +100,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Repository settings, Webhooks, Add webhook: URL, a secret, the triggers.",
         secret: "the secret you chose",
         notes: "X-Request-UUID is new for every attempt, so the key is the event's name and a hash of the body.",
+        confirmed: "2026-11: in Bitbucket Data Center's documentation and other people's guides; by formula",
         recipe: Recipe {
             signature_header: "X-Hub-Signature",
             prefix: "sha256=",
@@ -105,6 +111,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         kept_headers: &["X-Hook-UUID", "X-Request-UUID", "X-Attempt-Number"],
+        tests: &[TestSign::Type("diagnostics:ping")],
         retries: "twice",
         unconfirmed: "10 s to answer",
         ..Preset::PLAIN
@@ -117,6 +124,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add Webhook, Gitea: target URL, method POST, a secret.",
         secret: "the secret you chose",
         notes: "Form hooks sign the JSON inside the form, unlike GitHub's. GET hooks are not supported. Never retries by itself. Gogs has the same under X-Gogs-* names. The test button sends the newest commit as a push, the same bytes each time.",
+        confirmed: "2026-11: in Gitea's source (deliver.go, an older commit); Forgejo and Gogs by their likeness only",
         recipe: Recipe {
             signature_header: "X-Gitea-Signature",
             header_families: ["X-Gitea-", "X-Gogs-"],
@@ -131,6 +139,7 @@ pub(super) const ROWS: &[Preset] = &[
         },
         retries_by_itself: false,
         retries: "never by itself",
+        tests: &[TestSign::Equal("push", ["/before", "/after"])],
         unconfirmed: "that Forgejo signs alike",
         ..Preset::PLAIN
     },
@@ -141,6 +150,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, API, Webhooks, New webhook: URL and resource types; then its signing secret.",
         secret: "the webhook's signing secret (lin_wh_…)",
         notes: "The time is /webhookTimestamp inside the signed body, 60 s either way; the header Linear-Timestamp is not signed and not read. The delivery id is not signed.",
+        confirmed: "2026-11: with @linear/sdk 98.0.0",
         recipe: Recipe {
             signature_header: "Linear-Signature",
             timestamp: "json:/webhookTimestamp",
@@ -166,6 +176,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Custom Integrations, Create New Integration: webhook URL and events; the client secret is shown there.",
         secret: "the integration's client secret",
         notes: "Waits 1 second only. Request-ID and Sentry-Hook-Timestamp are not signed.",
+        confirmed: "2026-11: in Sentry's documentation; by formula",
         recipe: Recipe {
             signature_header: "Sentry-Hook-Signature",
             event_id: &["header:Request-ID"],
@@ -189,6 +200,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Integrations, Generic Webhooks (v3), New Webhook: URL, scope, events; the secret is shown once.",
         secret: "the subscription's secret",
         notes: "Any 4xx makes PagerDuty drop the event, so every refusal is answered 503 instead and the event comes again.",
+        confirmed: "2026-11: in PagerDuty's documentation; by formula",
         recipe: Recipe {
             signature_header: "X-PagerDuty-Signature",
             list_separator: ",",
@@ -212,6 +224,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Team Settings, Webhooks: events, projects, the URL; the secret is shown once.",
         secret: "the webhook's secret; for integrations the client secret",
         notes: "HMAC-SHA1.",
+        confirmed: "2026-11: in other people's integrations only; by formula",
         recipe: Recipe {
             signature_header: "x-vercel-signature",
             algorithm: "sha1",
@@ -231,6 +244,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks: add the URL; enable request verification under the Settings tab and create a signing secret.",
         secret: "the signing secret, 64 characters",
         notes: "Method, path, the listed headers and the body are signed; the topic only where it is listed. 30 s tolerance. No id: the key is topic, object and a hash of the body.",
+        confirmed: "2026-11: with @contentful/node-apps-toolkit 3.16.1",
         recipe: Recipe {
             signature_header: "X-Contentful-Signature",
             signed: "{method}\n{path}\n{signed_headers}\n{body}",
@@ -255,6 +269,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Create new webhook: environment and URL; then Show signing secret.",
         secret: "the webhook's signing secret",
         notes: "Signed like Stripe's.",
+        confirmed: "2026-11: with @mux/mux-node 15.3.0",
         recipe: Recipe {
             signature_header: "Mux-Signature",
             list_separator: ",",

@@ -12,7 +12,8 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://docs.slack.dev/authentication/verifying-requests-from-slack",
         setup: "api.slack.com/apps, your app: the signing secret is under Basic Information; the URL goes under Event Subscriptions (and Interactivity, Slash Commands).",
         secret: "the app's signing secret",
-        notes: "The URL's verification is answered. Interactions and slash commands come as forms and have no id: their key is a hash of the body.",
+        notes: "The URL's verification is answered, and so is the unsigned ssl_check=1 when a command is saved. Interactions and slash commands come as forms and have no id: their key is a hash of the body.",
+        confirmed: "2026-11: in Slack's documentation and with slack_sdk 3.48.0; ssl_check in Slack's documentation and its users' reports",
         recipe: Recipe {
             signature_header: "X-Slack-Signature",
             prefix: "v0=",
@@ -40,6 +41,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "LINE Developers Console, your channel, Messaging API: Webhook URL, Verify, Use webhook; switch on Webhook redelivery.",
         secret: "the channel secret (Basic settings)",
         notes: "Several events in one delivery; each becomes a row. The console's Verify sends none and is answered 200. Redelivery is off unless switched on.",
+        confirmed: "2026-11: with @line/bot-sdk 11.0.0",
         recipe: Recipe {
             signature_header: "x-line-signature",
             encoding: "base64",
@@ -61,6 +63,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Zoom App Marketplace, your app, Feature, Event Subscriptions: the URL, then Validate; the secret token is shown there.",
         secret: "the app's secret token",
         notes: "The URL's validation, repeated every 72 hours, is answered. No id: the key is event, time, object and a hash of the body.",
+        confirmed: "2026-11: in Zoom's documentation and with @zoom/rivet 0.4.0",
         recipe: Recipe {
             signature_header: "x-zm-signature",
             prefix: "v0=",
@@ -85,6 +88,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Developer Portal, your application, Webhooks: Endpoint URL, switch Events on. The public key is under General Information.",
         secret: "the application's public key (hex); it is no secret, and is configured in the same place",
         notes: "Ed25519. The ping is answered, events get 204 and bad signatures 401: Discord probes for that. No id: the key is type, time and a hash of the body, so an old delivery sent again changes nothing; 15 minutes are tolerated because it retries for 10. Commands of interactions want another answer than ours.",
+        confirmed: "2026-11: with discord-interactions 4.4.0",
         recipe: Recipe {
             signature_header: "X-Signature-Ed25519",
             algorithm: "ed25519",
@@ -112,6 +116,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Console, Phone Numbers (or the product's settings): the webhook URL with HTTP POST. The auth token is on the account's dashboard.",
         secret: "the account's auth token, or the shared key's secret",
         notes: "The URL is signed, with the sorted fields of the form; JSON bodies by bodySHA256 in the URL. The answer is an empty TwiML document. Forms have no id: the key is the sids, the status and a hash of the body; of Event Streams (a JSON array) it is the event's id. Twilio signs the query as you typed it and may send it sorted: a URL whose parameters are not in alphabetical order can be refused as a mismatch, so write them in that order.",
+        confirmed: "2026-11: with the twilio libraries 6.3.1 (Node) and 9.13.0 (Python)",
         recipe: Recipe {
             signature_header: "X-Twilio-Signature",
             encoding: "base64",
@@ -154,6 +159,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Sending, Webhooks, Add webhook: event type and URL. The HTTP webhook signing key is under API security.",
         secret: "the HTTP webhook signing key",
         notes: "Only time and token are signed: the event data is NOT authenticated, and money handlers refuse it. A token that comes again with another event is a replay. Only 200 counts as received.",
+        confirmed: "2026-11: in Mailgun's documentation and with mailgun 1.10.0",
         recipe: Recipe {
             signature_field: "json:/signature/signature",
             signed: "{json:/signature/timestamp}{json:/signature/token}",
@@ -176,6 +182,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Mail Settings, Event Webhooks: post URL, enable Signed Event Webhook, save, copy the verification key.",
         secret: "the verification key, a public key in base64; it is no secret, and is configured in the same place",
         notes: "ECDSA P-256. Several events in one delivery; each becomes a row. Old deliveries are tolerated for 25 hours because it retries for 24; their ids make them harmless.",
+        confirmed: "2026-11: with @sendgrid/eventwebhook 8.0.0",
         recipe: Recipe {
             signature_header: "X-Twilio-Email-Event-Webhook-Signature",
             encoding: "base64",
@@ -200,7 +207,8 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://developers.intercom.com/docs/webhooks/webhook-notifications",
         setup: "Developer Hub, your app, Webhooks: endpoint URL and topics. The client secret is under Basic information.",
         secret: "the app's client secret",
-        notes: "HMAC-SHA1. A counter in the body changes with every attempt.",
+        notes: "HMAC-SHA1. A counter in the body changes with every attempt. The ping on saving, whose id is null, is answered and not stored.",
+        confirmed: "2026-11: in Intercom's documentation and other people's guides; by formula",
         recipe: Recipe {
             signature_header: "X-Hub-Signature",
             prefix: "sha1=",
@@ -212,6 +220,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         body_varies: BodyVaries::Yes,
+        handshake: Handshake::IntercomPing,
         deadline_s: Some(5),
         retries: "at least once; after 1000 errors it pauses for 15 minutes, after 7 days private apps' hooks are off",
         unconfirmed: "429 slows it down, 410 unsubscribes",
@@ -225,6 +234,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Developer account, your app, Webhooks: Target URL and subscriptions. The client secret is under Auth.",
         secret: "the app's client secret",
         notes: "Method and URL are signed: public_url must be the one given to HubSpot. Several events in one delivery; each becomes a row. The key is event, subscription, object and time, since an eventId alone may repeat.",
+        confirmed: "2026-11: with @hubspot/api-client 13.5.0, which does not decode the URL; the decoding is in HubSpot's documentation only",
         recipe: Recipe {
             signature_header: "X-HubSpot-Signature-v3",
             encoding: "base64",

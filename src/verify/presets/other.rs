@@ -13,6 +13,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Your form, Connect, Webhooks, Add a webhook: URL; then Edit, and set a secret.",
         secret: "the secret you chose",
         notes: "",
+        confirmed: "2026-11: in Typeform's documentation; by formula",
         recipe: Recipe {
             signature_header: "Typeform-Signature",
             prefix: "sha256=",
@@ -34,6 +35,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Webhooks are made by API (POST /webhook_subscriptions) with the URL, the events and a signing_key of yours.",
         secret: "the signing key",
         notes: "Signed like Stripe's. No id: the key is event, object and a hash of the body.",
+        confirmed: "2026-11: in other people's guides only; by formula",
         recipe: Recipe {
             signature_header: "Calendly-Webhook-Signature",
             list_separator: ",",
@@ -57,6 +59,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Developer, Webhooks, New: subscriber URL, event triggers, a secret. Leave the payload template as it is.",
         secret: "the secret you chose",
         notes: "Without a secret it sends the words `no-secret-provided`, which are refused. No id: the key is the trigger and a hash of the body. Never retries. Redirects are not followed.",
+        confirmed: "2026-11: in Cal.com's source (sendPayload.ts)",
         recipe: Recipe {
             signature_header: "X-Cal-Signature-256",
             form_params: true,
@@ -76,6 +79,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "App Console, your app, Webhooks: add the URI; Dropbox asks it a challenge at once.",
         secret: "the app secret",
         notes: "The GET challenge is answered. A delivery only names accounts that changed, in the same words each time: every one is an event of its own, so make the work repeatable.",
+        confirmed: "2026-11: in Dropbox's documentation; by formula",
         recipe: Recipe {
             signature_header: "X-Dropbox-Signature",
             event_key: &["json:/list_folder/accounts/0", "body-sha256", "arrival"],
@@ -95,6 +99,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Connect: add a configuration with the URL and JSON data format, include HMAC; Connect Keys: add a secret key.",
         secret: "a Connect key; each active key has a header of its own and all are tried",
         notes: "No id: the key is event, envelope, recipient and time. XML bodies are quarantined.",
+        confirmed: "2026-11: in other people's guides only; by formula",
         recipe: Recipe {
             signature_header: "X-DocuSign-Signature-*",
             encoding: "base64",
@@ -120,6 +125,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Dashboard, Webhooks, Create Webhook: endpoint URL and events; then its signing secret.",
         secret: "the endpoint's signing secret",
         notes: "Signed like Stripe's, with milliseconds.",
+        confirmed: "2026-11: with workos 10.8.0",
         recipe: Recipe {
             signature_header: "WorkOS-Signature",
             list_separator: ",",

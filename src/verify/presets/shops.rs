@@ -2,7 +2,7 @@
 //!
 //! Rows of the one table in `presets.rs`, and nothing but rows.
 
-use super::{Handshake, Preset};
+use super::{Handshake, Preset, TestSign};
 use crate::verify::scheme::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
@@ -13,6 +13,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Subscribe in the app's shopify.app.toml or by API. For a shop's own hooks: Settings, Notifications, Webhooks.",
         secret: "the app's client secret; hooks made in the shop's settings have another one, shown there",
         notes: "X-Shopify-Webhook-Id is the key: X-Shopify-Event-Id is shared by several topics. Id and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401.",
+        confirmed: "2026-11: with @shopify/shopify-api 13.1.0",
         recipe: Recipe {
             signature_header: "X-Shopify-Hmac-Sha256",
             event_id: &["header:X-Shopify-Webhook-Id"],
@@ -31,6 +32,7 @@ pub(super) const ROWS: &[Preset] = &[
         ],
         bad_signature_status: 401,
         deadline_s: Some(5),
+        tests: &[TestSign::Header("X-Shopify-Test", "true")],
         retries: "8 times over 4 hours, then the subscription is removed if it was made by API",
         ..Preset::PLAIN
     },
@@ -41,6 +43,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "As Shopify, for the newer \"Events\" subscriptions, whose headers have no X-.",
         secret: "the app's client secret",
         notes: "The same signature as Shopify under other header names; those of Shopify are taken too.",
+        confirmed: "2026-11: with @shopify/shopify-api 13.1.0",
         recipe: Recipe {
             signature_header: "shopify-hmac-sha256",
             event_id: &["header:shopify-webhook-id"],
@@ -59,6 +62,7 @@ pub(super) const ROWS: &[Preset] = &[
         ],
         bad_signature_status: 401,
         deadline_s: Some(5),
+        tests: &[TestSign::Header("shopify-test", "true")],
         retries: "8 times over 4 hours",
         ..Preset::PLAIN
     },
@@ -69,6 +73,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "WooCommerce, Settings, Advanced, Webhooks, Add webhook: topic, delivery URL, secret.",
         secret: "the webhook's secret as you typed it (without & < > and quotes, which WordPress may store escaped)",
         notes: "Never retries, and is switched off after 5 failures in a row. No id: the key is topic, object and a hash of the body. The unsigned ping on creation is answered and not stored.",
+        confirmed: "2026-11: in WooCommerce's source (class-wc-webhook.php)",
         recipe: Recipe {
             signature_header: "X-WC-Webhook-Signature",
             encoding: "base64",
