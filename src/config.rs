@@ -35,7 +35,7 @@ mod wrapping;
 pub use check::url_problem;
 pub use development::development_secret;
 pub use fingerprint::Fingerprints;
-pub use secrets::{secret_from_env, secret_from_file};
+pub use secrets::{environment, secret_from_env, secret_from_file};
 pub use suggest::closest;
 pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
 
@@ -549,7 +549,7 @@ fn locate(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
 
 /// systemd makes it for a unit with `RuntimeDirectory=`; of several, the first is taken.
 fn runtime_dir() -> Option<PathBuf> {
-    let dirs = secrets::env("RUNTIME_DIRECTORY")?.into_string().ok()?;
+    let dirs = secrets::environment("RUNTIME_DIRECTORY")?.into_string().ok()?;
     dirs.split(':').next().filter(|dir| dir.starts_with('/')).map(PathBuf::from)
 }
 

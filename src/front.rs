@@ -98,7 +98,7 @@ pub struct Bounds {
     pub answer_time: Duration,
     /// Requests inside tiny_http at one time; of those that wait for an application as many again.
     pub upstream_max: usize,
-    /// Memory for all unfinished bodies together, in bytes. The first 32 KiB of a request are free,
+    /// Memory for all bodies together until their requests are answered, in bytes. The first 32 KiB of a request are free,
     /// so that a small one is never refused for memory.
     pub bodies_bytes_max: usize,
     /// For a body to wait for such memory that is about to come back.
@@ -342,7 +342,7 @@ impl Handle {
         self.shared.table.open()
     }
 
-    /// Memory that unfinished bodies hold now, beyond what each request has free.
+    /// Memory that bodies hold now, beyond what each request has free.
     #[must_use]
     pub fn bodies_bytes(&self) -> usize {
         self.shared.budget.held()

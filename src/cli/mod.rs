@@ -15,6 +15,7 @@ use inboxd::verify::Secret;
 use serde_json::Value;
 
 mod args;
+mod allocator;
 mod failure;
 mod process;
 mod serve;

@@ -6,10 +6,11 @@ use inboxd::logging;
 use inboxd::verify::Secret;
 
 use super::args::ServeArgs;
-use super::{Context, Exit, Failure, say};
+use super::{Context, Exit, Failure, allocator, say};
 
 /// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server or the writer did: start again.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {
+    allocator::give_back_large_blocks();
     logging::start().map_err(|error| {
         Failure::new(Exit::Failed, "cannot start the thread that writes the log; look at TasksMax")
             .because(error)

@@ -99,7 +99,7 @@ fn secret(
     missing: MissingSecrets,
     checker: &mut Checker,
 ) -> Result<String, Option<WithoutSecret>> {
-    if secrets::env(preset.variable).is_some() {
+    if secrets::environment(preset.variable).is_some() {
         return Ok(format!("env:{}", preset.variable));
     }
     let path = kept_at(preset);

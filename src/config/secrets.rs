@@ -22,7 +22,7 @@ const HOW_TO_REFER: &str = "write \"env:VAR\", \"file:PATH\" or \"credential:NAM
 /// # Errors
 /// The variable is not set.
 pub fn secret_from_env(variable: &str) -> Result<Secret, String> {
-    match env(variable) {
+    match environment(variable) {
         Some(value) => Ok(Secret::new(format!("env:{variable}"), value.into_vec())),
         None => Err(format!("the variable {variable} is not set")),
     }
@@ -93,7 +93,7 @@ impl Reading {
     }
 
     fn credential(&self, name: &str) -> Result<(Vec<u8>, Option<String>), String> {
-        let Some(directory) = env(CREDENTIALS_DIRECTORY) else {
+        let Some(directory) = environment(CREDENTIALS_DIRECTORY) else {
             return Err(format!(
                 "{CREDENTIALS_DIRECTORY} is not set; systemd sets it for a unit with LoadCredential={name}:PATH"
             ));
@@ -156,7 +156,7 @@ pub(super) fn unread(reference: &str) -> Result<Secret, String> {
 /// Whether only a service manager can have this secret read, and there is none.
 pub(super) fn needs_service(reference: &str) -> bool {
     matches!(Reference::parse(reference), Ok(Reference::Credential(_)))
-        && env(CREDENTIALS_DIRECTORY).is_none()
+        && environment(CREDENTIALS_DIRECTORY).is_none()
 }
 
 /// What systemd tells a unit with `LoadCredential=`.
@@ -255,7 +255,7 @@ fn looks_random(text: &str) -> bool {
 }
 
 fn from_env(variable: &str) -> Result<Vec<u8>, String> {
-    env(variable)
+    environment(variable)
         .map(OsString::into_vec)
         .ok_or_else(|| format!("the variable {variable} is not set; set it: export {variable}=…"))
 }
@@ -291,8 +291,9 @@ fn drop_final_newline(bytes: &mut Vec<u8>) {
     }
 }
 
+/// A variable of the environment.
 #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
-pub(super) fn env(variable: &str) -> Option<OsString> {
+pub fn environment(variable: &str) -> Option<OsString> {
     std::env::var_os(variable)
 }
 

@@ -1,4 +1,5 @@
-//! The memory of all unfinished bodies together, to the byte; and who gives way when it is used up.
+//! The memory of all bodies together until their requests are answered, to the byte; and who gives way when
+//! it is used up.
 //!
 //! As with the connections, whoever holds most pays: the oldest unfinished body of that address is
 //! answered 503 and closed. A body that is complete is never touched.

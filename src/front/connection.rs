@@ -28,6 +28,7 @@ pub(super) fn serve(shared: &Shared, slot: &Slot) {
         Err(End::Evicted) => {
             shared.note_refusal(GIVES_WAY, session.peer); // who evicted it has told the client
             session.stream.read_away();
+            session.stream.cut();
         }
         Ok(()) | Err(End::Closed) => {}
     }
@@ -238,15 +239,17 @@ impl<'a> Session<'a> {
         let upstream = self.shared.upstream_of(head.path());
         let Head { method, target, headers, keep_alive, .. } = head;
         let is_head = method == "HEAD";
+        let (listener, peer) = (self.shared.settings.listener, self.peer);
         let exchanged = upstream.exchange(|| {
-            let (listener, body) = (self.shared.settings.listener, self.buffer.filled()[body].to_vec());
-            Request { listener, peer: self.peer, method, target, headers, body }
+            let body = self.buffer.take(body, request_end);
+            Request { listener, peer, method, target, headers, body }
         });
-        self.buffer.consume(request_end);
         let answer = match exchanged {
             Ok(answer) => answer,
             Err(failure) => return Err(self.give_up(failure)),
         };
+        // only now is the body gone
+        self.buffer.release();
         self.slot.answering()?;
         let keep_alive = keep_alive && !self.slot.is_closing() && !self.slot.makes_room();
         let for_client = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {
@@ -372,7 +375,7 @@ const PARTING_TIME: Duration = Duration::from_secs(1);
 const PARTING_BYTES_MAX: usize = 4 << 20;
 
 /// What has arrived and is not used up. Beyond `FREE_BYTES` its memory is charged to the budget that
-/// all unfinished bodies share.
+/// all bodies share, until their requests are answered.
 struct Buffer<'a> {
     bytes: Vec<u8>,
     filled: usize,
@@ -420,6 +423,22 @@ impl<'a> Buffer<'a> {
             self.charged += more;
         }
         Ok(())
+    }
+
+    /// Takes a body out, with all that stands before it and up to the end of its request. A large one takes its memory
+    /// along, which stays charged: see [`Buffer::release`].
+    fn take(&mut self, body: Range<usize>, request_end: usize) -> Vec<u8> {
+        if self.bytes.len() <= Self::FREE_BYTES {
+            let taken = self.filled()[body].to_vec();
+            self.remove(0..request_end);
+            return taken;
+        }
+        let ahead = self.bytes[request_end..self.filled].to_vec();
+        self.filled = ahead.len();
+        let mut taken = std::mem::replace(&mut self.bytes, ahead);
+        taken.truncate(body.end);
+        taken.drain(..body.start);
+        taken
     }
 
     /// Drops the first bytes, and with them what a large request has made it grow.

@@ -74,6 +74,13 @@ impl Stream {
         }
     }
 
+    /// Has the close reset a connection whose reading side was shut down. That side opens its window no more: a
+    /// client in the middle of a large body would go on trying for a minute, since nothing else tells it.
+    pub(super) fn cut(&self) {
+        // where the system refuses, the client waits
+        rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO)).ok();
+    }
+
     /// A client that is gone needs no shutdown.
     pub(super) fn shutdown(&self, how: Shutdown) {
         match self {
