@@ -418,8 +418,8 @@ impl Told {
     }
 
     fn tell(&self, level: Level, what: &str, became: &str, why: impl FnOnce() -> String) {
-        let kind = format!("{what} endpoint={} {became}", self.endpoint);
-        let detail = || format!(" event_id={}: {}", self.event_id, why());
+        let kind = format!("{what} endpoint={}", self.endpoint);
+        let detail = || format!(" event_id={} {became}: {}", self.event_id, why());
         logging::limited(level, EVENTS_PER_SECOND, &kind, detail);
     }
 }

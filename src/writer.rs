@@ -839,7 +839,9 @@ impl Writer {
         } else if log_bytes >= self.log_told_bytes {
             self.log_told_bytes = log_bytes.saturating_mul(2);
             log::warn!(
-                "the database's log has grown to {} MiB and cannot be cut: a long read, or a full disk; end the read, or the disk fills",
+                "the database's log has grown to {} MiB (its -wal file) and cannot be cut: another process reads the \
+                 database, or the disk is full; a replication tool such as Litestream reads on purpose and lets go \
+                 again, any other long read must end, or the log fills the disk",
                 log_bytes >> 20
             );
         }
