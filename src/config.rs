@@ -418,7 +418,7 @@ pub const ALERT_ENVIRONMENT: [&str; 8] =
 
 /// Those of the named variables that are set in this process.
 pub fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
-    names.iter().filter_map(|name| Some((*name, secrets::env(name)?))).collect()
+    names.iter().filter_map(|name| Some((*name, secrets::environment(name)?))).collect()
 }
 
 /// What people are told of.
