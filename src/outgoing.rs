@@ -20,6 +20,7 @@ mod failure;
 mod retry_after;
 
 pub use address::{Network, Reach, base_url_rule, literal, url_rule};
+pub use failure::in_words;
 pub use retry_after::RetryAfter;
 
 use connection::{Door, Exchange, Nowhere};

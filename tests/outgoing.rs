@@ -289,3 +289,33 @@ fn a_name_of_a_private_network_is_told_before_it_is_blocked() {
     let alert = format!("{}[alert]\nurl = \"http://ntfy/topic\"\n", support::CONFIG);
     assert!(check(&alert, &[]).stdout.contains("alert.url: \"ntfy\" is a name of a private network"));
 }
+
+#[test]
+fn send_says_in_plain_words_why_there_is_no_answer() {
+    let absent = Absent::new();
+    let dir = support::folder(support::CONFIG, &[]);
+    let ran = support::inboxd(
+        dir.path(),
+        &["send", "stripe", "invoice.paid", "--to", &absent.url, "--secret-file", "stripe.secret"],
+    );
+    let address = absent.url.trim_start_matches("http://").trim_end_matches("/hooks");
+    assert!(ran.stderr.contains(&format!("connection refused by {address}")), "{ran:?}");
+    assert!(!ran.stderr.contains("io:") && !ran.stderr.contains("os error"), "{ran:?}");
+}
+
+#[test]
+fn of_every_provider_it_is_said_how_its_events_are_handed_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let handed_on = |provider: &str| {
+        let ran = support::inboxd(dir.path(), &["providers", "show", provider, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        json["handed_on"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(handed_on("stripe"), "signed anew");
+    assert_eq!(handed_on("line"), "each event by itself, inside the delivery's envelope; signed anew");
+    assert!(handed_on("discord").contains("impossible"));
+    for provider in ["linear", "mailgun"] {
+        assert!(handed_on(provider).contains("inside the body; use standard"), "{provider}");
+    }
+    assert!(handed_on("twilio").contains("bodySHA256"));
+}

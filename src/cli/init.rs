@@ -149,16 +149,17 @@ admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
 /// `[destination.app]` as a comment, signed in the way that the provider allows.
 fn destination_table(path: &str, preset: Option<&Preset>) -> String {
-    let can_sign =
-        preset.is_none_or(|preset| Scheme::named(preset.name).is_ok_and(|scheme| scheme.can_sign()));
-    let sign = match can_sign {
-        true => {
-            "# sign = \"provider\"                 # signed anew as the provider signs; or standard, none\n"
-        }
-        false => {
+    let scheme = preset.and_then(|preset| Scheme::named(preset.name).ok());
+    let sign = match scheme {
+        Some(scheme) if !scheme.can_sign() => {
             "# sign = \"standard\"                 # Standard Webhooks: only the provider can sign as it does\n\
              # secrets = [\"env:APP_SECRET\"]\n"
         }
+        Some(scheme) if scheme.has_time_in_body() => {
+            "# sign = \"standard\"                 # Standard Webhooks: the provider's time is inside the body, and grows old\n\
+             # secrets = [\"env:APP_SECRET\"]\n"
+        }
+        _ => "# sign = \"provider\"                 # signed anew as the provider signs; or standard, none\n",
     };
     format!("\n# [destination.app]\n# url  = \"http://127.0.0.1:3000{path}\"\n{sign}")
 }

@@ -106,6 +106,7 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     facts.push(("Object", sources(recipe.object_id)));
     facts.push(("Account", sources(recipe.account)));
     facts.push(("Replays", replays(&scheme).to_owned()));
+    facts.push(("Handed on", handed_on(&scheme)));
     facts.push(("Handshake", handshake(preset.handshake).to_owned()));
     facts.push(("Waits", preset.deadline_s.map_or(String::new(), |s| format!("{s} s for an answer"))));
     facts.push(("Sends again", preset.retries.to_owned()));
@@ -178,6 +179,30 @@ fn replays(scheme: &Scheme) -> &'static str {
     }
 }
 
+/// What a destination gets with `sign = "provider"`.
+fn handed_on(scheme: &Scheme) -> String {
+    let envelope = match scheme.is_batch() {
+        true => "each event by itself, inside the delivery's envelope; ",
+        false => "",
+    };
+    let signature = if !scheme.can_sign() {
+        "sign = \"provider\" is impossible, since only the provider has the key; use standard or none"
+            .to_owned()
+    } else if scheme.has_time_in_body() {
+        format!(
+            "sign = \"provider\" holds for {} s only, since the signed time is inside the body; use standard",
+            scheme.tolerance_s()
+        )
+    } else if scheme.signs_form_fields() {
+        "signed anew; a body that is no form by bodySHA256 in the destination's URL".to_owned()
+    } else if scheme.body_signed() {
+        "signed anew".to_owned()
+    } else {
+        "with the token, which does not sign the body".to_owned()
+    };
+    format!("{envelope}{signature}")
+}
+
 fn handshake(handshake: Handshake) -> &'static str {
     match handshake {
         Handshake::None => "",
@@ -205,7 +230,7 @@ fn to_json(preset: &Preset) -> Result<Value, Failure> {
         "timestamp": recipe.timestamp, "timestamp_unit": recipe.timestamp_unit, "tolerance_s": preset.tolerance_s,
         "event_id": recipe.event_id, "event_key": recipe.event_key, "event_type": recipe.event_type,
         "object_id": recipe.object_id, "account": recipe.account,
-        "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(),
+        "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(), "handed_on": handed_on(&scheme),
         "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": handshake(preset.handshake),
         "retries_by_itself": preset.retries_by_itself, "retries": preset.retries, "deadline_s": preset.deadline_s,
         "bad_signature_status": preset.bad_signature_status, "body_bytes_max": preset.body_bytes_max,

@@ -12,6 +12,7 @@ use inboxd::clock;
 use inboxd::config::{
     Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text, secret_from_env, url_problem,
 };
+use inboxd::outgoing::in_words;
 use inboxd::printable::printable;
 use inboxd::sync::lock;
 use inboxd::verify::presets;
@@ -437,7 +438,7 @@ fn deliver(
         request = request.header(name, value);
     }
     let start = Instant::now();
-    let mut response = request.send(&body[..]).map_err(|error| error.to_string())?;
+    let mut response = request.send(&body[..]).map_err(|error| in_words(&error, &url, ANSWER_TIME_MAX))?;
     let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
     // some providers want a body that does not say it
     let outcome = response.headers().get("inboxd-outcome").and_then(|value| value.to_str().ok());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ureq::Error;
 use ureq::http::Uri;
+use ureq::http::uri::Authority;
 
 use super::NoAnswer;
 use super::connection::{Exchange, NoConnection, plain};
@@ -51,6 +52,11 @@ pub(super) fn no_answer(
     }
 }
 
+/// Why a request to `url` that another agent made has no answer.
+pub fn in_words(error: &Error, url: &str, time_max: Duration) -> String {
+    reason(error, Exchange::default(), url, time_max)
+}
+
 fn is_timeout(error: &Error) -> bool {
     match error {
         Error::Timeout(_) => true,
@@ -66,6 +72,10 @@ fn reason(error: &Error, exchange: Exchange, url: &str, time_max: Duration) -> S
             format!("the answer was not complete within {}", seconds(time_max))
         }
         error if is_timeout(error) => format!("no answer within {}", seconds(time_max)),
+        Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            format!("connection refused by {}", host(url))
+        }
+        Error::HostNotFound => format!("the host {} has no address", host(url)),
         Error::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => {
             format!("the connection was reset {when}")
         }
@@ -88,7 +98,8 @@ fn reason(error: &Error, exchange: Exchange, url: &str, time_max: Duration) -> S
 
 fn host(url: &str) -> String {
     let uri: Option<Uri> = url.parse().ok();
-    uri.as_ref().and_then(Uri::host).unwrap_or("the destination").to_owned()
+    let authority = uri.as_ref().and_then(Uri::authority).map(Authority::as_str);
+    authority.unwrap_or("the destination").to_owned()
 }
 
 /// `15 s`, `0.2 s`
