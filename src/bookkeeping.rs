@@ -8,6 +8,15 @@ pub const LAST_START: &str = "last_start";
 /// When the latest purge ended, and what it did.
 pub const LAST_PURGE: &str = "last_purge";
 
+/// When the wall clock was last seen, by itself.
+pub const CLOCK: &str = "clock";
+
+/// By how much the wall clock jumped, and when; see `timeline`.
+pub const CLOCK_JUMPS: &str = "clock_jumps";
+
+/// How far the latest purge got.
+pub const PURGE_PLACE: &str = "purge_place";
+
 /// What deliveries were answered since that start.
 pub const ANSWERS: &str = "answers";
 

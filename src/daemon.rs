@@ -30,6 +30,7 @@ use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::sync::Wake;
+use crate::timeline;
 use crate::verify;
 use crate::worker::{self, Worker};
 use crate::writer::{self, Writer, WriterHandle};
@@ -39,6 +40,7 @@ mod background;
 mod own_files;
 mod run_dir;
 mod systemd;
+mod upkeep;
 
 pub use assembly::check;
 
@@ -227,6 +229,7 @@ impl Daemon {
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::of_sqlite(&config.database, source);
         let events_stored = inbox::last_id(&conn).map_err(storage)?;
+        let seen = timeline::Seen::look(&conn).map_err(storage)?;
         for warning in assembly::undeliverable(&conn, &config).map_err(storage)? {
             log::warn!("{warning}");
         }
@@ -251,6 +254,7 @@ impl Daemon {
             proxied,
             alert: config.alert,
             database: config.database.clone(),
+            seen,
             answers: app.answers(),
             patience,
         };

@@ -371,6 +371,14 @@ pub fn last_id(conn: &Connection) -> rusqlite::Result<i64> {
     conn.query_row(LAST_ID, [], |row| row.get(0))
 }
 
+/// The latest of the newest rows whose time is this far from `now_ms` or farther: it came by another clock.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_id_far_from(conn: &Connection, now_ms: i64, apart_ms: i64) -> rusqlite::Result<i64> {
+    conn.query_row(LAST_ID_FAR_FROM, (now_ms, apart_ms), |row| row.get(0))
+}
+
 fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
     Ok(Event {
         id: row.get("id")?,
@@ -533,6 +541,14 @@ const OLDEST_UNPROCESSED: &str = "
 
 const LAST_ID: &str = "
     SELECT coalesce(max(id), 0) FROM main.webhook_inbox";
+
+const LAST_ID_FAR_FROM: &str = "
+    SELECT coalesce(max(id), 0)
+      FROM (SELECT id, received_at_ms
+              FROM main.webhook_inbox
+             ORDER BY id DESC
+             LIMIT 100000)
+     WHERE abs(received_at_ms - ?1) >= ?2";
 
 const RECEIVED_AT: &str = "
     SELECT received_at_ms FROM main.webhook_inbox WHERE id = ?1";

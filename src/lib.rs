@@ -13,6 +13,7 @@ pub mod handlers;
 pub mod worker;
 pub mod dispatcher;
 pub mod retention;
+pub mod timeline;
 pub mod inbox;
 pub mod ledger;
 pub mod invoices;

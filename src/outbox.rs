@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use sha2::{Digest, Sha256};
 
 use crate::encode::hex;
-use crate::stretch::Stretch;
+use crate::stretch;
 
 pub mod queue;
 
@@ -88,18 +88,47 @@ pub fn queued_as(conn: &Connection, operation_key: &str) -> rusqlite::Result<Opt
     conn.prepare_cached(QUEUED_AS)?.query_row([operation_key], queued).optional()
 }
 
-/// Rows after `after_id` that were delivered before a time and still have their payload: at most `rows_max`
-/// are looked at.
+/// Rows after `after_id` and whether their payload may go, at most `rows_max`. Besides being old, a row has to be
+/// delivered before `before_ms`.
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn delivered_before(
+pub fn payloads_after(
     conn: &Connection,
     after_id: i64,
     rows_max: u32,
-    before_ms: i64,
-) -> rusqlite::Result<Stretch> {
-    Stretch::find(conn, DELIVERED_BEFORE, after_id, rows_max, before_ms)
+    (before_ms, now_ms): (i64, i64),
+) -> rusqlite::Result<Vec<stretch::Row>> {
+    stretch::Row::find(conn, PAYLOADS_AFTER, (after_id, rows_max, before_ms, now_ms))
+}
+
+/// As [`payloads_after`], of these rows (a JSON array of ids).
+///
+/// # Errors
+/// Any SQLite error.
+pub fn payloads_of(
+    conn: &Connection,
+    ids: &str,
+    (before_ms, now_ms): (i64, i64),
+) -> rusqlite::Result<Vec<stretch::Row>> {
+    stretch::Row::find(conn, PAYLOADS_OF, (ids, before_ms, now_ms))
+}
+
+/// After the clock jumped: a row has been failing since then for as long as it had before.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn shift_failing(tx: &Transaction<'_>, shift_ms: i64, now_ms: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(SHIFT_FAILING)?.execute((shift_ms, now_ms))?;
+    Ok(())
+}
+
+/// The latest of the newest rows whose time is this far from `now_ms` or farther: it was queued by another clock.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_id_far_from(conn: &Connection, now_ms: i64, apart_ms: i64) -> rusqlite::Result<i64> {
+    conn.query_row(LAST_ID_FAR_FROM, (now_ms, apart_ms), |row| row.get(0))
 }
 
 /// Drops what these delivered rows (a JSON array of ids) have sent and were answered. Their keys stay: the
@@ -459,13 +488,40 @@ const ENQUEUE: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
     ON CONFLICT (operation_key) DO NOTHING";
 
-const DELIVERED_BEFORE: &str = "
-    SELECT json_group_array(id) FILTER (WHERE is_old), count(*) FILTER (WHERE is_old), max(id)
-      FROM (SELECT id, payload IS NOT NULL AND delivered_at_ms < ?3 AS is_old
+// A row that was delivered within a day ages from then on. A time of delivery ahead of the clock proves nothing.
+const PAYLOADS_AFTER: &str = "
+    SELECT id,
+           CASE WHEN delivered_at_ms BETWEEN created_at_ms AND created_at_ms + 86400000 THEN delivered_at_ms
+                ELSE created_at_ms END,
+           payload IS NOT NULL AND (delivered_at_ms < ?3 OR delivered_at_ms > ?4 + 86400000) IS TRUE,
+           payload IS NOT NULL
+      FROM main.outbox
+     WHERE id > ?1
+     ORDER BY id
+     LIMIT ?2";
+
+const PAYLOADS_OF: &str = "
+    SELECT id,
+           CASE WHEN delivered_at_ms BETWEEN created_at_ms AND created_at_ms + 86400000 THEN delivered_at_ms
+                ELSE created_at_ms END,
+           payload IS NOT NULL AND (delivered_at_ms < ?2 OR delivered_at_ms > ?3 + 86400000) IS TRUE,
+           payload IS NOT NULL
+      FROM main.outbox
+     WHERE id IN (SELECT value FROM json_each(?1))
+     ORDER BY id";
+
+const SHIFT_FAILING: &str = "
+    UPDATE main.outbox
+       SET failing_since_ms = min(?2, failing_since_ms + max(?1, 0))
+     WHERE state IN ('pending', 'sending') AND failing_since_ms IS NOT NULL";
+
+const LAST_ID_FAR_FROM: &str = "
+    SELECT coalesce(max(id), 0)
+      FROM (SELECT id, created_at_ms
               FROM main.outbox
-             WHERE id > ?1
-             ORDER BY id
-             LIMIT ?2)";
+             ORDER BY id DESC
+             LIMIT 100000)
+     WHERE abs(created_at_ms - ?1) >= ?2";
 
 const DROP_EXCERPTS: &str = "
     UPDATE main.outbox_attempts

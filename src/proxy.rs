@@ -19,6 +19,7 @@ use crate::receive::{self, Claim, Endpoint, Forwarded, Outcome, Receipt};
 use crate::retry;
 use crate::reviews::{self, Kind};
 use crate::sync::lock;
+use crate::timeline::Timeline;
 use crate::verify::VerifiedEvent;
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -125,7 +126,8 @@ pub fn give_up(
         loop {
             let name = endpoint.clone();
             let given_up = writer.run(move |tx| {
-                let given_up = queue::give_up(tx, &name, before_ms, now_ms)?;
+                let jumps = Timeline::recall(tx)?.of_events();
+                let given_up = queue::give_up(tx, &name, before_ms, &jumps, now_ms)?;
                 for event_id in &given_up {
                     reviews::open(tx, Kind::Quarantined, &name, event_id, reason, now_ms)?;
                 }

@@ -3,17 +3,22 @@
 //! A step function: `daemon` runs it by itself, `purge` by hand. A reader finds the rows; the writer changes
 //! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched. Each
 //! step opens a reader of its own: a reader's time is limited, a purge's is not.
+//!
+//! A purge goes on where the one before ended, and ends at the first row that is young. Old rows that still need work
+//! are remembered by their ids and looked at again; once a week the old rows are all looked at.
 
 use std::time::Duration;
 
 use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
 
 use crate::bookkeeping;
 use crate::db::OpenError;
 use crate::inbox::tombstones;
 use crate::outbox;
 use crate::retry;
-use crate::stretch::Stretch;
+use crate::stretch::{Row, Stretch};
+use crate::timeline::{self, Timeline};
 use crate::writer::{WriteError, WriterHandle};
 
 /// Rows looked at in one step.
@@ -22,9 +27,17 @@ const STRETCH_ROWS: u32 = 500;
 /// Free pages given back to the file system in one step.
 const VACUUM_PAGES: u32 = 1_000;
 
+/// Rows that wait and are remembered by their ids; of more, the weekly look takes care.
+const WAITING_MAX: usize = 1_000;
+
+/// Between two looks at all old rows.
+const WHOLE_EVERY_MS: i64 = 7 * 86_400_000;
+
 /// Where a purge is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    Begin,
+    Waiting(Rows),
     Rows { what: Rows, after_id: i64 },
     Pages { free_before: i64 },
     Done,
@@ -32,18 +45,60 @@ enum Phase {
 
 /// The rows of one phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rows {
+pub enum Rows {
+    /// Payloads of events.
     Payloads,
+    /// Payloads of the outbox.
     Sent,
+    /// Whole events.
     Keys,
 }
 
-/// One purge, from the oldest row to the youngest.
+/// How far purges got.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    payloads: Reached,
+    sent: Reached,
+    /// When all old rows were looked at.
+    whole_at_ms: i64,
+}
+
+/// How far purges got in one table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Reached {
+    after_id: i64,
+    /// Rows before that which still needed their payload.
+    waiting: Vec<i64>,
+}
+
+impl Place {
+    fn recall(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
+        let text =
+            bookkeeping::recall(conn, bookkeeping::PURGE_PLACE)?.map_or_else(String::new, |(text, _)| text);
+        let place: Self = serde_json::from_str(&text).unwrap_or_default();
+        let is_recent = (0..WHOLE_EVERY_MS).contains(&now_ms.saturating_sub(place.whole_at_ms));
+        Ok(if is_recent { place } else { Self { whole_at_ms: now_ms, ..Self::default() } })
+    }
+
+    fn of(&mut self, what: Rows) -> Option<&mut Reached> {
+        match what {
+            Rows::Payloads => Some(&mut self.payloads),
+            Rows::Sent => Some(&mut self.sent),
+            // those that were looked at are gone
+            Rows::Keys => None,
+        }
+    }
+}
+
+/// One purge, from the oldest row to the first young one.
 #[derive(Debug)]
 pub struct Purge {
     payload_before_ms: i64,
     key_before_ms: i64,
     is_dry: bool,
+    believes_clock: bool,
+    timeline: Timeline,
+    place: Place,
     phase: Phase,
     /// Payloads dropped so far (or that would be).
     pub payloads: i64,
@@ -63,18 +118,26 @@ pub trait Changes {
 /// A change in one transaction.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Payloads of these rows, a JSON array of ids.
-    DropPayloads(String),
-    /// Payloads of these delivered rows of the outbox, a JSON array of ids.
-    DropSent(String),
-    /// These rows for good, a JSON array of ids.
-    Forget(String),
+    /// The clock and all times in the file are right.
+    BelieveClock {
+        /// The time.
+        now_ms: i64,
+    },
+    /// Rows of one kind.
+    Drop {
+        /// Which.
+        what: Rows,
+        /// A JSON array of ids.
+        ids: String,
+    },
     /// Some free pages.
     GiveBackPages,
-    /// The note that `status` shows.
+    /// The note that `status` shows, and where the next purge goes on.
     NoteEnd {
         /// What was done, for people.
         summary: String,
+        /// Where it ended.
+        place: String,
         /// When.
         now_ms: i64,
     },
@@ -87,9 +150,10 @@ impl Change {
     /// Any SQLite error; nothing was written then.
     pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<()> {
         match self {
-            Self::DropPayloads(ids) => tombstones::drop_payloads(tx, ids).map(drop),
-            Self::DropSent(ids) => outbox::drop_payloads(tx, ids).map(drop),
-            Self::Forget(ids) => tombstones::forget(tx, ids).map(drop),
+            Self::BelieveClock { now_ms } => timeline::believe(tx, *now_ms),
+            Self::Drop { what: Rows::Payloads, ids } => tombstones::drop_payloads(tx, ids).map(drop),
+            Self::Drop { what: Rows::Sent, ids } => outbox::drop_payloads(tx, ids).map(drop),
+            Self::Drop { what: Rows::Keys, ids } => tombstones::forget(tx, ids).map(drop),
             Self::GiveBackPages => {
                 // a row for each page: it goes on while it is stepped
                 let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
@@ -97,7 +161,8 @@ impl Change {
                 while pages.next()?.is_some() {}
                 Ok(())
             }
-            Self::NoteEnd { summary, now_ms } => {
+            Self::NoteEnd { summary, place, now_ms } => {
+                bookkeeping::note(tx, bookkeeping::PURGE_PLACE, place, *now_ms)?;
                 bookkeeping::note(tx, bookkeeping::LAST_PURGE, summary, *now_ms)
             }
         }
@@ -118,10 +183,20 @@ impl Purge {
             payload_before_ms: before(payload),
             key_before_ms: before(key),
             is_dry,
-            phase: Phase::Rows { what: Rows::Payloads, after_id: 0 },
+            believes_clock: false,
+            timeline: Timeline::default(),
+            place: Place::default(),
+            phase: Phase::Begin,
             payloads: 0,
             keys: 0,
         }
+    }
+
+    /// The clock is right, and so is every time in the file: jumps that were noticed are forgotten.
+    #[must_use]
+    pub fn believing_the_clock(mut self) -> Self {
+        self.believes_clock = true;
+        self
     }
 
     /// Takes one step with a reader that `open` makes for it; `false` when the purge is done.
@@ -134,39 +209,20 @@ impl Purge {
         changes: &impl Changes,
         now_ms: i64,
     ) -> Result<bool, WriteError> {
-        let unavailable = |error: rusqlite::Error| WriteError::Unavailable(error.to_string());
         let reader = &open().map_err(|error| WriteError::Unavailable(error.to_string()))?;
         match self.phase {
-            Phase::Rows { what, after_id } => {
-                let found = self.find(what, reader, after_id).map_err(unavailable)?;
-                self.drop(what, &found, changes)?;
-                let begin = |what| Phase::Rows { what, after_id: 0 };
-                self.phase = match (found.last_id, what) {
-                    (Some(after_id), what) => Phase::Rows { what, after_id },
-                    (None, Rows::Payloads) => begin(Rows::Sent),
-                    (None, Rows::Sent) => begin(Rows::Keys),
-                    (None, Rows::Keys) => Phase::Pages { free_before: i64::MAX },
-                };
-            }
-            Phase::Pages { free_before } => {
-                let free: i64 = reader
-                    .pragma_query_value(None, "freelist_count", |row| row.get(0))
-                    .map_err(unavailable)?;
-                // an application's file may be made so that it keeps its free pages
-                if free > 0 && free < free_before && !self.is_dry {
-                    changes.change(Change::GiveBackPages)?;
-                    self.phase = Phase::Pages { free_before: free };
-                } else {
-                    self.phase = Phase::Done;
-                }
-            }
+            Phase::Begin => self.begin(reader, changes, now_ms)?,
+            Phase::Waiting(what) => self.look_again(what, reader, changes, now_ms)?,
+            Phase::Rows { what, after_id } => self.walk(what, after_id, reader, changes, now_ms)?,
+            Phase::Pages { free_before } => self.give_back(free_before, reader, changes)?,
             Phase::Done => {}
         }
         if self.phase != Phase::Done {
             return Ok(true);
         }
         if !self.is_dry {
-            changes.change(Change::NoteEnd { summary: self.summary(), now_ms })?;
+            let place = serde_json::to_string(&self.place).unwrap_or_default();
+            changes.change(Change::NoteEnd { summary: self.summary(), place, now_ms })?;
         }
         Ok(false)
     }
@@ -176,27 +232,135 @@ impl Purge {
         format!("{} payloads and {} keys", self.payloads, self.keys)
     }
 
-    fn find(&self, what: Rows, reader: &Connection, after_id: i64) -> rusqlite::Result<Stretch> {
-        let (payload, key) = (self.payload_before_ms, self.key_before_ms);
+    fn begin(&mut self, reader: &Connection, changes: &impl Changes, now_ms: i64) -> Result<(), WriteError> {
+        if self.believes_clock && !self.is_dry {
+            changes.change(Change::BelieveClock { now_ms })?;
+        }
+        if !self.believes_clock {
+            self.timeline = Timeline::recall(reader).map_err(unavailable)?;
+        }
+        if !self.is_dry {
+            self.place = Place::recall(reader, now_ms).map_err(unavailable)?;
+        }
+        self.phase = Phase::Waiting(Rows::Payloads);
+        Ok(())
+    }
+
+    /// Those that needed their payload the last time.
+    fn look_again(
+        &mut self,
+        what: Rows,
+        reader: &Connection,
+        changes: &impl Changes,
+        now_ms: i64,
+    ) -> Result<(), WriteError> {
+        let Some(Reached { after_id, waiting }) = self.place.of(what).cloned() else {
+            self.phase = Phase::Rows { what, after_id: 0 };
+            return Ok(());
+        };
+        if !waiting.is_empty() {
+            let (ids, times) = (json(&waiting), (self.before_ms(what), now_ms));
+            let rows = match what {
+                Rows::Sent => outbox::payloads_of(reader, &ids, times),
+                Rows::Payloads | Rows::Keys => tombstones::payloads_of(reader, &ids),
+            };
+            let rows = rows.map_err(unavailable)?;
+            let found = self.judge(what, &rows, now_ms);
+            self.drop(what, &found, changes)?;
+            if let Some(reached) = self.place.of(what) {
+                let is_left = |row: &&Row| (row.may_go || row.waits) && !found.ids.contains(&row.id);
+                reached.waiting = rows.iter().filter(is_left).map(|row| row.id).collect();
+            }
+        }
+        self.phase = Phase::Rows { what, after_id };
+        Ok(())
+    }
+
+    /// The next rows in the order of their ids.
+    fn walk(
+        &mut self,
+        what: Rows,
+        after_id: i64,
+        reader: &Connection,
+        changes: &impl Changes,
+        now_ms: i64,
+    ) -> Result<(), WriteError> {
+        let rows = match what {
+            Rows::Payloads => tombstones::payloads_after(reader, after_id, STRETCH_ROWS),
+            Rows::Sent => {
+                outbox::payloads_after(reader, after_id, STRETCH_ROWS, (self.before_ms(what), now_ms))
+            }
+            Rows::Keys => tombstones::keys_after(reader, after_id, STRETCH_ROWS),
+        };
+        let found = self.judge(what, &rows.map_err(unavailable)?, now_ms);
+        self.drop(what, &found, changes)?;
+        if let (Some(last_id), Some(reached)) = (found.last_id, self.place.of(what)) {
+            reached.after_id = last_id;
+            let room = WAITING_MAX.saturating_sub(reached.waiting.len());
+            reached.waiting.extend(found.waiting.iter().take(room));
+        }
+        self.phase = match (found.last_id, what) {
+            (Some(after_id), what) if !found.is_over => Phase::Rows { what, after_id },
+            (_, Rows::Payloads) => Phase::Waiting(Rows::Sent),
+            (_, Rows::Sent) => Phase::Rows { what: Rows::Keys, after_id: 0 },
+            (_, Rows::Keys) => Phase::Pages { free_before: i64::MAX },
+        };
+        Ok(())
+    }
+
+    fn give_back(
+        &mut self,
+        free_before: i64,
+        reader: &Connection,
+        changes: &impl Changes,
+    ) -> Result<(), WriteError> {
+        let free: i64 =
+            reader.pragma_query_value(None, "freelist_count", |row| row.get(0)).map_err(unavailable)?;
+        // an application's file may be made so that it keeps its free pages
+        self.phase = if free > 0 && free < free_before && !self.is_dry {
+            changes.change(Change::GiveBackPages)?;
+            Phase::Pages { free_before: free }
+        } else {
+            Phase::Done
+        };
+        Ok(())
+    }
+
+    fn before_ms(&self, what: Rows) -> i64 {
         match what {
-            Rows::Payloads => tombstones::with_old_payload(reader, after_id, STRETCH_ROWS, payload),
-            Rows::Sent => outbox::delivered_before(reader, after_id, STRETCH_ROWS, payload),
-            Rows::Keys => tombstones::with_old_key(reader, after_id, STRETCH_ROWS, key),
+            Rows::Payloads | Rows::Sent => self.payload_before_ms,
+            Rows::Keys => self.key_before_ms,
         }
     }
 
-    fn drop(&mut self, what: Rows, found: &Stretch, changes: &impl Changes) -> Result<(), WriteError> {
-        let (change, counted): (fn(String) -> Change, _) = match what {
-            Rows::Payloads => (Change::DropPayloads, &mut self.payloads),
-            Rows::Sent => (Change::DropSent, &mut self.payloads),
-            Rows::Keys => (Change::Forget, &mut self.keys),
+    fn judge(&self, what: Rows, rows: &[Row], now_ms: i64) -> Stretch {
+        let shift_ms = |id| match what {
+            Rows::Payloads | Rows::Keys => self.timeline.of_event(id),
+            Rows::Sent => self.timeline.of_operation(id),
         };
-        if found.count > 0 && !self.is_dry {
-            changes.change(change(found.ids.clone()))?;
+        Stretch::of(rows, self.before_ms(what), now_ms, shift_ms)
+    }
+
+    fn drop(&mut self, what: Rows, found: &Stretch, changes: &impl Changes) -> Result<(), WriteError> {
+        if !found.ids.is_empty() && !self.is_dry {
+            changes.change(Change::Drop { what, ids: json(&found.ids) })?;
         }
-        *counted += found.count;
+        let counted = match what {
+            Rows::Payloads | Rows::Sent => &mut self.payloads,
+            Rows::Keys => &mut self.keys,
+        };
+        *counted += i64::try_from(found.ids.len()).unwrap_or(i64::MAX);
         Ok(())
     }
+}
+
+fn json(ids: &[i64]) -> String {
+    serde_json::json!(ids).to_string()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unavailable(error: rusqlite::Error) -> WriteError {
+    WriteError::Unavailable(error.to_string())
 }
 
 #[cfg(test)]
@@ -275,6 +439,86 @@ mod tests {
         let changes = AtOnce(conn);
         while purge.step(open, &changes, 10_000).unwrap() {}
         assert_eq!((purge.payloads, purge.keys), (ROWS, ROWS));
+    }
+
+    const DAY_MS: i64 = 86_400_000;
+    const START_MS: i64 = 1_000 * DAY_MS;
+
+    /// A database with events that came so many days before the start, in the order of their ids.
+    fn events_of_days(days: &[i64]) -> (tempfile::TempDir, AtOnce) {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+        for (number, days) in days.iter().enumerate() {
+            conn.execute(
+                "INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, payload, body_sha256, state,
+                                            available_at_ms, received_at_ms, processed_at_ms)
+                 VALUES ('stripe', 'billing', ?1, '{}', '{}', zeroblob(32), 'done', 0, ?2, ?2)",
+                (number.to_string(), START_MS - days * DAY_MS),
+            )
+            .unwrap();
+        }
+        (dir, AtOnce(conn))
+    }
+
+    /// Purges payloads after 30 days and keys after 400; the counts.
+    fn purge(dir: &tempfile::TempDir, changes: &AtOnce, now_ms: i64) -> (i64, i64) {
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        let path = dir.path().join("inboxd.db");
+        let mut purge = Purge::new(days(30), days(400), now_ms, false);
+        let open = || db::open_reader(&path, Duration::from_secs(3600));
+        while purge.step(open, changes, now_ms).unwrap() {}
+        (purge.payloads, purge.keys)
+    }
+
+    #[test]
+    fn a_purge_goes_on_where_the_one_before_ended_and_once_a_week_looks_at_all_old_rows() {
+        let (dir, changes) = events_of_days(&[40, 35, 31, 29, 28]);
+        assert_eq!(purge(&dir, &changes, START_MS), (3, 0));
+        // as nothing of ours does: what was purged has a payload again
+        changes.0.execute("UPDATE webhook_inbox SET payload = '{}' WHERE id = 1", []).unwrap();
+        assert_eq!(purge(&dir, &changes, START_MS + DAY_MS + 1), (1, 0), "only what has become old since");
+        assert_eq!(purge(&dir, &changes, START_MS + 3 * DAY_MS), (1, 0));
+        assert_eq!(purge(&dir, &changes, START_MS + 7 * DAY_MS), (1, 0), "all old rows");
+    }
+
+    #[test]
+    fn an_event_that_waited_for_a_person_is_purged_when_it_needs_its_payload_no_more() {
+        let (dir, changes) = events_of_days(&[40, 35, 31, 1]);
+        let waits = "UPDATE webhook_inbox SET state = 'quarantined', processed_at_ms = NULL WHERE id = 2";
+        changes.0.execute(waits, []).unwrap();
+        assert_eq!(purge(&dir, &changes, START_MS), (2, 0));
+        assert_eq!(purge(&dir, &changes, START_MS + 1), (0, 0));
+        let done = "UPDATE webhook_inbox SET state = 'done', processed_at_ms = 0 WHERE id = 2";
+        changes.0.execute(done, []).unwrap();
+        assert_eq!(purge(&dir, &changes, START_MS + 2), (1, 0));
+        assert_eq!(purge(&dir, &changes, START_MS + 3), (0, 0));
+    }
+
+    #[test]
+    fn what_came_by_a_clock_in_the_past_is_no_older_than_what_came_before_it() {
+        let (dir, changes) = events_of_days(&[450, 1, 900, 0]);
+        assert_eq!(purge(&dir, &changes, START_MS), (1, 1));
+        assert_eq!(purge(&dir, &changes, START_MS + 30 * DAY_MS), (2, 0), "with the one before it");
+    }
+
+    #[test]
+    fn what_came_by_a_clock_ahead_stays_and_keeps_nothing_else() {
+        let (dir, changes) = events_of_days(&[450, -500, 420, 31, 0]);
+        assert_eq!(purge(&dir, &changes, START_MS), (3, 2));
+        assert_eq!(purge(&dir, &changes, START_MS + 531 * DAY_MS), (2, 0), "it goes when its time has come");
+        assert_eq!(purge(&dir, &changes, START_MS + 901 * DAY_MS), (0, 3));
+    }
+
+    #[test]
+    fn a_jump_that_was_noted_makes_nothing_old() {
+        let (dir, changes) = events_of_days(&[10, 5]);
+        let tx = db::begin_immediate(&changes.0).unwrap();
+        // the clock is a year ahead from here on
+        let jump = timeline::Jump { inbox_id: 2, outbox_id: 0, shift_ms: 365 * DAY_MS };
+        timeline::note(&tx, Some(jump), START_MS + 365 * DAY_MS).unwrap();
+        tx.commit().unwrap();
+        assert_eq!(purge(&dir, &changes, START_MS + 366 * DAY_MS), (0, 0));
+        assert_eq!(purge(&dir, &changes, START_MS + 386 * DAY_MS), (1, 0), "it ages by the days that passed");
     }
 
     #[test]

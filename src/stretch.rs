@@ -1,37 +1,118 @@
-//! Rows of a table, found by a reader a stretch of ids at a time, for the writer to change.
+//! Rows of a table that age, found by a reader a stretch of ids at a time, for the writer to change.
+//!
+//! Ids rise with the order of commits: a row is no older than any row before it, whatever the clock said. So a
+//! stretch ends at the first row that is young, and what a clock in the past made look old behind it stays. A time
+//! ahead of the clock proves nothing: such a row stays and does not end the stretch.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Params};
 
-/// Rows of a stretch that are to be changed, and where the next stretch begins.
-#[derive(Debug, Default)]
-pub struct Stretch {
-    /// As a JSON array of row ids; empty text for none.
-    pub ids: String,
-    /// How many those are.
-    pub count: i64,
-    /// The last row looked at; `None` when there are no more.
-    pub last_id: Option<i64>,
+/// A row's time may be ahead of a step's by as much: other threads read the clock as well.
+const AHEAD_MAX_MS: i64 = 86_400_000;
+
+/// A row and what matters for its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Rises with the order of commits.
+    pub id: i64,
+    /// When it came, by the clock of then, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// It may be purged once it is old.
+    pub may_go: bool,
+    /// It has what is purged, and still needs it: it is looked at again.
+    pub waits: bool,
 }
 
-impl Stretch {
-    /// What a statement finds that is given `after_id`, the number of rows to look at, and the age, and tells
-    /// ids, count and last id.
+impl Row {
+    /// What a statement finds that tells id, time, whether the row may go, and whether it waits.
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn find(
-        conn: &Connection,
-        sql: &str,
-        after_id: i64,
-        rows_max: u32,
-        before_ms: i64,
-    ) -> rusqlite::Result<Self> {
-        conn.prepare_cached(sql)?.query_row((after_id, rows_max, before_ms), |row| {
-            Ok(Self {
-                ids: row.get::<_, Option<String>>(0)?.unwrap_or_default(),
-                count: row.get(1)?,
-                last_id: row.get(2)?,
-            })
-        })
+    pub fn find(conn: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<Vec<Self>> {
+        conn.prepare_cached(sql)?
+            .query_map(params, |row| {
+                Ok(Self { id: row.get(0)?, at_ms: row.get(1)?, may_go: row.get(2)?, waits: row.get(3)? })
+            })?
+            .collect()
+    }
+}
+
+/// What becomes of some rows, in the order of their ids.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Those that are old and may go.
+    pub ids: Vec<i64>,
+    /// Those that were passed over, and may go later.
+    pub waiting: Vec<i64>,
+    /// The last row before the first that is young.
+    pub last_id: Option<i64>,
+    /// The first young row was met: behind it there is nothing to do.
+    pub is_over: bool,
+}
+
+impl Stretch {
+    /// Judges rows: old is what came before `before_ms`, where `shift_ms` tells by how much the clock of a row was
+    /// wrong.
+    pub fn of(rows: &[Row], before_ms: i64, now_ms: i64, shift_ms: impl Fn(i64) -> i64) -> Self {
+        let mut stretch = Self::default();
+        for row in rows {
+            let at_ms = row.at_ms.saturating_add(shift_ms(row.id));
+            let is_ahead = at_ms > now_ms.saturating_add(AHEAD_MAX_MS);
+            if at_ms >= before_ms && !is_ahead {
+                stretch.is_over = true;
+                break;
+            }
+            stretch.last_id = Some(row.id);
+            if row.may_go && !is_ahead {
+                stretch.ids.push(row.id);
+            } else if row.may_go || row.waits {
+                stretch.waiting.push(row.id);
+            }
+        }
+        stretch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
+    const NOW_MS: i64 = 1_000 * DAY_MS;
+
+    fn row(id: i64, days: i64) -> Row {
+        Row { id, at_ms: days * DAY_MS, may_go: true, waits: false }
+    }
+
+    fn judge(rows: &[Row], shift_ms: impl Fn(i64) -> i64) -> Stretch {
+        Stretch::of(rows, NOW_MS - 30 * DAY_MS, NOW_MS, shift_ms)
+    }
+
+    #[test]
+    fn a_stretch_ends_at_the_first_young_row_whatever_the_times_behind_it_say() {
+        let stretch = judge(&[row(1, 900), row(2, 969), row(3, 971), row(4, 10)], |_| 0);
+        assert_eq!(stretch, Stretch { ids: vec![1, 2], waiting: vec![], last_id: Some(2), is_over: true });
+    }
+
+    #[test]
+    fn a_time_ahead_of_the_clock_stays_and_stands_in_nobodys_way() {
+        let stretch = judge(&[row(1, 900), row(2, 1_400), row(3, 950)], |_| 0);
+        assert_eq!(stretch.ids, [1, 3]);
+        assert_eq!((stretch.waiting, stretch.last_id, stretch.is_over), (vec![2], Some(3), false));
+    }
+
+    #[test]
+    fn what_waits_is_passed_over_and_remembered() {
+        let waits = Row { may_go: false, waits: true, ..row(2, 900) };
+        let bare = Row { may_go: false, ..row(3, 900) };
+        let stretch = judge(&[row(1, 900), waits, bare], |_| 0);
+        assert_eq!((stretch.ids, stretch.waiting, stretch.last_id), (vec![1], vec![2], Some(3)));
+    }
+
+    #[test]
+    fn a_row_whose_clock_was_wrong_is_as_old_as_that_makes_it() {
+        let stretch = judge(&[row(1, 0), row(2, 0)], |id| if id == 1 { 995 * DAY_MS } else { 0 });
+        assert_eq!(stretch, Stretch { is_over: true, ..Stretch::default() });
+        let stretch = judge(&[row(1, 1_400)], |_| -500 * DAY_MS);
+        assert_eq!(stretch.ids, [1]);
     }
 }

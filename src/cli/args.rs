@@ -448,6 +448,9 @@ pub(crate) struct PurgeArgs {
     /// Only count
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// The clock is right, and was when the events came: count ages by it, whatever jumps were noticed
+    #[arg(long)]
+    pub(crate) accept_clock: bool,
 }
 
 /// `alert …`

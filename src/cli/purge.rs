@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use inboxd::config::MissingSecrets;
 use inboxd::retention::{Change, Changes, Purge};
 use inboxd::writer::{JobError, WriteError};
-use inboxd::{clock, db};
+use inboxd::{clock, db, timeline};
 use rusqlite::Connection;
 
 use super::args::PurgeArgs;
-use super::store;
+use super::store::{self, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
 
 /// Between two steps at least.
@@ -41,8 +41,14 @@ fn why(error: &WriteError) -> (Exit, String) {
 pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     let retention = context.load(MissingSecrets::ReadNone)?.retention;
     let (instance, conn) = store::open_to_write(context)?;
+    let now_ms = clock::now_ms();
+    let mut purge = Purge::new(retention.payload, retention.key, now_ms, args.dry_run);
+    if args.accept_clock {
+        purge = purge.believing_the_clock();
+    } else {
+        require_known_clock(&conn, now_ms)?;
+    }
     let operator = Operator(conn);
-    let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), args.dry_run);
     let mut steps = 0u64;
     let mut told = String::new();
     loop {
@@ -69,4 +75,20 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     let verb = if args.dry_run { "would purge" } else { "purged" };
     put(&format!("{verb} {}\n", purge.summary()))?;
     Ok(())
+}
+
+/// Nothing is deleted by an age that a wrong clock makes.
+fn require_known_clock(conn: &Connection, now_ms: i64) -> Result<(), Failure> {
+    let seen = timeline::Seen::look(conn).map_err(read_failed)?;
+    let Some(jump) = seen.jump(now_ms).filter(|jump| jump.shift_ms > 0) else { return Ok(()) };
+    let last = time(seen.last_ms.unwrap_or_default());
+    let days = jump.shift_ms / timeline::JUMP_MIN_MS;
+    Err(Failure::new(
+        Exit::Refused,
+        format!(
+            "the clock says {}, {days} days after inboxd last saw it ({last}); nothing was purged: set the clock, or if it is \
+             right, start inboxd first, or add --accept-clock",
+            time(now_ms)
+        ),
+    ))
 }

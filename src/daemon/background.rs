@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::upkeep::{StartNote, Upkeep};
 use super::{StartError, spawn};
 use crate::alerts::{self, Alerts, Seen};
 use crate::bookkeeping;
@@ -18,21 +19,11 @@ use crate::config::{Alert, Retention};
 use crate::db;
 use crate::dispatcher::{self, Dispatcher, Tick};
 use crate::http::Answers;
-use crate::proxy;
 use crate::receive;
-use crate::retention::Purge;
 use crate::sync::Wake;
+use crate::timeline;
 use crate::worker::{Step, Worker};
 use crate::writer::{WriteError, WriterHandle};
-
-/// From the start to the first purge: a start is busy enough.
-const PURGE_AFTER: Duration = Duration::from_secs(60);
-
-/// Between two purges.
-const PURGE_EVERY: Duration = Duration::from_secs(3600);
-
-/// Between two steps of a purge, for the events that wait.
-const PURGE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Between two looks for something to tell.
 const ALERT_EVERY: Duration = Duration::from_secs(5);
@@ -54,7 +45,7 @@ const READ_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Tells the threads to end, and wakes those that wait.
 #[derive(Debug, Default)]
-struct Stop {
+pub(super) struct Stop {
     is_set: AtomicBool,
     bell: Wake,
 }
@@ -65,7 +56,7 @@ impl Stop {
     }
 
     /// Waits, unless a stop comes first; `false` after a stop.
-    fn pause(&self, time: Duration) -> bool {
+    pub(super) fn pause(&self, time: Duration) -> bool {
         let seen = self.bell.count();
         if !self.is_set() {
             self.bell.wait(seen, time);
@@ -91,6 +82,8 @@ pub(super) struct Settings {
     pub(super) proxied: Vec<(String, Duration)>,
     pub(super) alert: Option<Alert>,
     pub(super) database: PathBuf,
+    /// How the clock stood before this start.
+    pub(super) seen: timeline::Seen,
     pub(super) answers: Arc<Answers>,
     /// Every endpoint, and for how long its provider sends again what failed.
     pub(super) patience: Vec<(String, Duration)>,
@@ -111,10 +104,13 @@ impl Background {
             Self { stop: Arc::default(), worker: Arc::clone(&worker), wakes, threads: Vec::new() };
         // nothing has been accepted yet: what is received later was received after the start
         let now_ms = clock::now_ms();
+        let start_note = Arc::new(StartNote::new(writer.clone(), settings.seen));
         for number in 0..settings.worker_threads {
             let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
             let (outbox_wake, taken_over) = (Arc::clone(outbox_wake), Arc::clone(&taken_over));
+            let start_note = Arc::clone(&start_note);
             let work = move || {
+                start_note.write(&stop);
                 let take_over = || worker.take_over(now_ms);
                 taken_over.call_once(|| until_ready("events were being worked on", take_over, &stop));
                 work(&worker, &wake, &outbox_wake, &stop);
@@ -122,21 +118,17 @@ impl Background {
             background.threads.push(spawn(&format!("worker-{number}"), work)?);
         }
         for dispatcher in dispatchers {
-            background.dispatch(dispatcher, outbox_wake, now_ms)?;
+            background.dispatch(dispatcher, outbox_wake, &start_note, now_ms)?;
         }
-        let (purging, stop, database) =
-            (writer.clone(), Arc::clone(&background.stop), settings.database.clone());
-        let tidy_up = move || {
-            let mut wait = PURGE_AFTER;
-            while stop.pause(wait) {
-                wait = PURGE_EVERY;
-                if let Err(error) = proxy::give_up(&purging, &settings.proxied, clock::now_ms()) {
-                    log::warn!("events that no sender sends again are looked for later: {error}");
-                }
-                purge(&purging, &settings.retention, &database, &stop);
-            }
+        let upkeep = Upkeep {
+            writer: writer.clone(),
+            retention: settings.retention,
+            proxied: settings.proxied,
+            database: settings.database.clone(),
+            stop: Arc::clone(&background.stop),
+            start_note,
         };
-        background.threads.push(spawn("retention", tidy_up)?);
+        background.threads.push(spawn("retention", move || upkeep.run())?);
         let writer = writer.clone();
         let (noting, answers, stop) = (writer.clone(), settings.answers, Arc::clone(&background.stop));
         background.threads.push(spawn("answers", move || {
@@ -158,13 +150,21 @@ impl Background {
     }
 
     /// The threads of one destination.
-    fn dispatch(&mut self, dispatcher: Dispatcher, wake: &Arc<Wake>, now_ms: i64) -> Result<(), StartError> {
+    fn dispatch(
+        &mut self,
+        dispatcher: Dispatcher,
+        wake: &Arc<Wake>,
+        start_note: &Arc<StartNote>,
+        now_ms: i64,
+    ) -> Result<(), StartError> {
         let (dispatcher, taken_over) = (Arc::new(dispatcher), Arc::new(Once::new()));
         let config = dispatcher.config();
         for number in 0..config.threads {
             let (dispatcher, wake) = (Arc::clone(&dispatcher), Arc::clone(wake));
             let (stop, taken_over) = (Arc::clone(&self.stop), Arc::clone(&taken_over));
+            let start_note = Arc::clone(start_note);
             let work = move || {
+                start_note.write(&stop);
                 let take_over = || dispatcher.take_over(now_ms);
                 taken_over.call_once(|| until_ready("outbox rows were being sent", take_over, &stop));
                 dispatch(&dispatcher, &wake, &stop);
@@ -189,7 +189,7 @@ impl Background {
 }
 
 /// As soon as the store is ready. Nobody else works on those events before their leases end.
-fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, stop: &Stop) {
+pub(super) fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, stop: &Stop) {
     loop {
         match take_over() {
             Ok(0) => return,
@@ -247,18 +247,6 @@ fn terms() -> (String, i64, u64) {
     let now_ms = clock::now_ms();
     let random = getrandom::u64().unwrap_or(u64::MAX);
     (format!("{now_ms:012x}{random:016x}"), now_ms, random)
-}
-
-fn purge(writer: &WriterHandle, retention: &Retention, database: &std::path::Path, stop: &Stop) {
-    let mut purge = Purge::new(retention.payload, retention.key, clock::now_ms(), false);
-    loop {
-        match purge.step(|| db::open_reader(database, READ_TIME_MAX), writer, clock::now_ms()) {
-            Ok(true) if stop.pause(PURGE_PAUSE) => {}
-            Ok(true) => return,
-            Ok(false) => return log::info!("purged {}", purge.summary()),
-            Err(error) => return log::warn!("the purge stopped and goes on later: {error}"),
-        }
-    }
 }
 
 /// Keeps what `status` shows: `2xx 4xx 5xx` since the start. Nothing is written while nothing comes.

@@ -407,7 +407,8 @@ pub fn clamp_due(
 }
 
 /// Takes the events of this endpoint out of work that nobody has asked for since `before_ms`: a person is asked
-/// instead. Returns their keys, at most a hundred.
+/// instead. `jumps` are those of the clock, see [`crate::timeline::Timeline::of_events`]. Returns their keys, at most a
+/// hundred.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -415,11 +416,12 @@ pub fn give_up(
     tx: &Transaction<'_>,
     endpoint: &str,
     before_ms: i64,
+    jumps: &str,
     now_ms: i64,
 ) -> rusqlite::Result<Vec<String>> {
     let given_up: Vec<(i64, String)> = tx
         .prepare_cached(GIVE_UP)?
-        .query_map((endpoint, before_ms), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map((endpoint, before_ms, jumps), |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     for (id, _) in &given_up {
         tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, now_ms))?;
@@ -602,6 +604,7 @@ const GIVE_UP: &str = "
      WHERE id IN (SELECT id
                     FROM main.webhook_inbox
                    WHERE state IN ('pending', 'processing') AND endpoint = ?1 AND available_at_ms < ?2
+                     AND available_at_ms < ?2 - (SELECT coalesce(sum(value ->> 1), 0) FROM json_each(?3) WHERE value ->> 0 >= id)
                    LIMIT 100)
     RETURNING id, event_id";
 

@@ -5,32 +5,30 @@
 
 use rusqlite::{Connection, Transaction};
 
-use crate::stretch::Stretch;
+use crate::stretch::Row;
 
-/// Rows after `after_id` whose payload may go: at most `rows_max` are looked at.
+/// Rows after `after_id` and whether their payload may go, at most `rows_max`.
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn with_old_payload(
-    conn: &Connection,
-    after_id: i64,
-    rows_max: u32,
-    before_ms: i64,
-) -> rusqlite::Result<Stretch> {
-    Stretch::find(conn, WITH_OLD_PAYLOAD, after_id, rows_max, before_ms)
+pub fn payloads_after(conn: &Connection, after_id: i64, rows_max: u32) -> rusqlite::Result<Vec<Row>> {
+    Row::find(conn, PAYLOADS_AFTER, (after_id, rows_max))
 }
 
-/// Rows after `after_id` whose key may be forgotten: at most `rows_max` are looked at.
+/// As [`payloads_after`], of these rows (a JSON array of ids).
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn with_old_key(
-    conn: &Connection,
-    after_id: i64,
-    rows_max: u32,
-    before_ms: i64,
-) -> rusqlite::Result<Stretch> {
-    Stretch::find(conn, WITH_OLD_KEY, after_id, rows_max, before_ms)
+pub fn payloads_of(conn: &Connection, ids: &str) -> rusqlite::Result<Vec<Row>> {
+    Row::find(conn, PAYLOADS_OF, [ids])
+}
+
+/// Rows after `after_id` and whether their key may be forgotten, at most `rows_max`.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn keys_after(conn: &Connection, after_id: i64, rows_max: u32) -> rusqlite::Result<Vec<Row>> {
+    Row::find(conn, KEYS_AFTER, (after_id, rows_max))
 }
 
 /// Drops the payloads of these rows (a JSON array of ids) and leaves their keys.
@@ -49,22 +47,25 @@ pub fn forget(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize> {
     tx.prepare_cached(FORGET)?.execute([ids])
 }
 
-const WITH_OLD_PAYLOAD: &str = "
-    SELECT json_group_array(id) FILTER (WHERE is_old), count(*) FILTER (WHERE is_old), max(id)
-      FROM (SELECT id,
-                   payload IS NOT NULL AND processed_at_ms IS NOT NULL AND received_at_ms < ?3 AS is_old
-              FROM main.webhook_inbox
-             WHERE id > ?1
-             ORDER BY id
-             LIMIT ?2)";
+const PAYLOADS_AFTER: &str = "
+    SELECT id, received_at_ms, payload IS NOT NULL AND processed_at_ms IS NOT NULL, payload IS NOT NULL
+      FROM main.webhook_inbox
+     WHERE id > ?1
+     ORDER BY id
+     LIMIT ?2";
 
-const WITH_OLD_KEY: &str = "
-    SELECT json_group_array(id) FILTER (WHERE is_old), count(*) FILTER (WHERE is_old), max(id)
-      FROM (SELECT id, processed_at_ms IS NOT NULL AND received_at_ms < ?3 AS is_old
-              FROM main.webhook_inbox
-             WHERE id > ?1
-             ORDER BY id
-             LIMIT ?2)";
+const PAYLOADS_OF: &str = "
+    SELECT id, received_at_ms, payload IS NOT NULL AND processed_at_ms IS NOT NULL, payload IS NOT NULL
+      FROM main.webhook_inbox
+     WHERE id IN (SELECT value FROM json_each(?1))
+     ORDER BY id";
+
+const KEYS_AFTER: &str = "
+    SELECT id, received_at_ms, processed_at_ms IS NOT NULL, processed_at_ms IS NULL
+      FROM main.webhook_inbox
+     WHERE id > ?1
+     ORDER BY id
+     LIMIT ?2";
 
 const DROP_PAYLOADS: &str = "
     UPDATE main.webhook_inbox

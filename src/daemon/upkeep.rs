@@ -1,0 +1,185 @@
+//! The thread that watches the clock and purges.
+//!
+//! They belong together: what is purged goes by its age, and an age that a jump of the clock made is none. The clock is
+//! looked at between any two steps of a purge.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use super::background::{Stop, until_ready};
+use crate::clock;
+use crate::config::Retention;
+use crate::db;
+use crate::proxy;
+use crate::retention::Purge;
+use crate::timeline::{self, JUMP_MIN_MS, Jump, Seen};
+use crate::writer::{WriteError, WriterHandle};
+
+/// Between two looks at the clock.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// From the start to the first purge: a start is busy enough.
+const PURGE_AFTER_MS: i64 = 60_000;
+
+/// Between two purges, and between two notes of the clock.
+const PURGE_EVERY_MS: i64 = 3_600_000;
+
+/// A delivery is stored some time after the clock was read for it.
+const READINGS_APART_MS: i64 = 5_000;
+
+/// Between two steps of a purge, for the events that wait.
+const PURGE_PAUSE: Duration = Duration::from_millis(5);
+
+/// A reader that takes longer keeps the WAL from being cut.
+const READ_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How the clock stood when the daemon before ended, noted once before anything is judged by its age.
+#[derive(Debug)]
+pub(super) struct StartNote {
+    writer: WriterHandle,
+    seen: Seen,
+    once: Once,
+}
+
+impl StartNote {
+    pub(super) fn new(writer: WriterHandle, seen: Seen) -> Self {
+        Self { writer, seen, once: Once::new() }
+    }
+
+    /// Waits until the store is ready and the note is written; a second caller waits for the first.
+    pub(super) fn write(&self, stop: &Stop) {
+        self.once.call_once(|| {
+            let now_ms = clock::now_ms();
+            let jump = self.seen.jump(now_ms);
+            if let Some(jump) = jump {
+                log::warn!(
+                    "the clock is {} when inboxd last saw it, before this start: that time does not count for what is \
+                     purged and given up; if the clock is right now and was before, `inboxd purge --accept-clock` counts it",
+                    difference(jump.shift_ms, "ahead of", "behind")
+                );
+            }
+            let note = || {
+                self.writer.run(move |tx| {
+                    timeline::note(tx, jump, now_ms)?;
+                    Ok(0)
+                })
+            };
+            until_ready("", note, stop);
+        });
+    }
+}
+
+/// e.g. `30 days ahead of`
+fn difference(shift_ms: i64, ahead: &str, behind: &str) -> String {
+    let days = shift_ms.unsigned_abs() / 86_400_000;
+    format!("{days} {} {}", if days == 1 { "day" } else { "days" }, if shift_ms > 0 { ahead } else { behind })
+}
+
+/// What the thread works with.
+pub(super) struct Upkeep {
+    pub(super) writer: WriterHandle,
+    pub(super) retention: Retention,
+    /// Endpoints whose application answers for the event, and how long an event is expected to come again.
+    pub(super) proxied: Vec<(String, Duration)>,
+    pub(super) database: PathBuf,
+    pub(super) stop: Arc<Stop>,
+    pub(super) start_note: Arc<StartNote>,
+}
+
+impl Upkeep {
+    pub(super) fn run(self) {
+        self.start_note.write(&self.stop);
+        let began_ms = clock::steady_ms();
+        let mut watch = Watch { offset_ms: clock::now_ms().saturating_sub(began_ms), looked_ms: began_ms };
+        let mut purge_at_ms = began_ms.saturating_add(PURGE_AFTER_MS);
+        while self.stop.pause(LOOK_EVERY) {
+            self.look_at_the_clock(&mut watch);
+            if clock::steady_ms() >= purge_at_ms {
+                purge_at_ms = clock::steady_ms().saturating_add(PURGE_EVERY_MS);
+                self.tidy_up(&mut watch);
+                self.note(None);
+            }
+        }
+        self.look_at_the_clock(&mut watch);
+        self.note(None);
+    }
+
+    fn tidy_up(&self, watch: &mut Watch) {
+        if let Err(error) = proxy::give_up(&self.writer, &self.proxied, clock::now_ms()) {
+            log::warn!("events that no sender sends again are looked for later: {error}");
+        }
+        let mut purge = Purge::new(self.retention.payload, self.retention.key, clock::now_ms(), false);
+        loop {
+            if self.look_at_the_clock(watch) {
+                return log::warn!("the purge stopped, because the clock jumped, and goes on later");
+            }
+            let open = || db::open_reader(&self.database, READ_TIME_MAX);
+            match purge.step(open, &self.writer, clock::now_ms()) {
+                Ok(true) if self.stop.pause(PURGE_PAUSE) => {}
+                Ok(true) => return,
+                Ok(false) => return log::info!("purged {}", purge.summary()),
+                Err(error) => return log::warn!("the purge stopped and goes on later: {error}"),
+            }
+        }
+    }
+
+    /// Notes a jump of the wall clock; whether there was one that nothing may be judged by yet.
+    fn look_at_the_clock(&self, watch: &mut Watch) -> bool {
+        let (now_ms, steady_ms) = (clock::now_ms(), clock::steady_ms());
+        let Some(shift_ms) = watch.shift_ms(now_ms, steady_ms) else {
+            watch.looked_ms = steady_ms;
+            return false;
+        };
+        let window_ms = steady_ms.saturating_sub(watch.looked_ms).saturating_add(READINGS_APART_MS);
+        log::warn!(
+            "the clock was set {} where it was: that time does not count for what is purged and given up",
+            difference(shift_ms, "ahead of", "behind")
+        );
+        let reader = db::open_reader(&self.database, READ_TIME_MAX).map_err(|error| error.to_string());
+        let jump = reader.and_then(|reader| {
+            timeline::noticed(&reader, shift_ms, window_ms, now_ms).map_err(|error| error.to_string())
+        });
+        match jump {
+            Ok(jump) if self.note(Some(jump)) => watch.offset_ms = now_ms.saturating_sub(steady_ms),
+            Ok(_) => {}
+            Err(error) => log::warn!("the jump of the clock is noted later: {error}"),
+        }
+        true
+    }
+
+    fn note(&self, jump: Option<Jump>) -> bool {
+        let now_ms = clock::now_ms();
+        let noted: Result<(), WriteError> = self.writer.run(move |tx| Ok(timeline::note(tx, jump, now_ms)?));
+        noted.inspect_err(|error| log::debug!("the time is noted later: {error}")).is_ok()
+    }
+}
+
+/// The wall clock beside the one that nobody sets.
+struct Watch {
+    offset_ms: i64,
+    /// When all was well, by the clock that nobody sets.
+    looked_ms: i64,
+}
+
+impl Watch {
+    /// How far the wall clock is from where it should be, if that is a jump.
+    fn shift_ms(&self, now_ms: i64, steady_ms: i64) -> Option<i64> {
+        let shift_ms = now_ms.saturating_sub(steady_ms).saturating_sub(self.offset_ms);
+        (shift_ms.abs() >= JUMP_MIN_MS).then_some(shift_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_runs_a_little_wrong_has_not_jumped() {
+        let watch = Watch { offset_ms: 1_000_000, looked_ms: 0 };
+        assert_eq!(watch.shift_ms(1_500_000, 500_000), None);
+        assert_eq!(watch.shift_ms(1_500_000 + JUMP_MIN_MS - 1, 500_000), None);
+        assert_eq!(watch.shift_ms(1_500_000 - JUMP_MIN_MS, 500_000), Some(-JUMP_MIN_MS));
+        assert_eq!(difference(30 * JUMP_MIN_MS, "ahead of", "behind"), "30 days ahead of");
+    }
+}
