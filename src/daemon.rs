@@ -26,7 +26,6 @@ use crate::dispatcher::{Dispatcher, Target};
 use crate::front::{self, Relay};
 use crate::handlers::Registry;
 use crate::http::App;
-use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::sync::Wake;
@@ -228,11 +227,9 @@ impl Daemon {
         let (claim, mut conn) = claim_and_open(&config, &lock, &events)?;
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::of_sqlite(&config.database, source);
-        let events_stored = inbox::last_id(&conn).map_err(storage)?;
         let seen = timeline::Seen::look(&conn).map_err(storage)?;
-        for warning in assembly::undeliverable(&conn, &config).map_err(storage)? {
-            log::warn!("{warning}");
-        }
+        let undeliverable = assembly::undeliverable(&conn, &config).map_err(storage)?;
+        undeliverable.iter().for_each(|warning| log::warn!("{warning}"));
         let handle = start_writer(conn, &config, &sender)?;
 
         let (proxied, patience) = (proxied(&config), patience(&config));
@@ -276,7 +273,7 @@ impl Daemon {
             probe: Some(Probe { address: webhooks.clone(), path: probe_path, database: config.database }),
             webhooks,
             admin,
-            events_stored,
+            events_stored: seen.inbox_id,
             background,
             folders,
             socket_files,

@@ -21,6 +21,7 @@ use crate::inbox::{self, Known, State};
 use crate::outbox::{self, NewOperation};
 use crate::retry;
 use crate::reviews::{self, Kind};
+use crate::timeline::Timeline;
 use crate::verify::{BodyVaries, Envelope, VerifiedEvent};
 use crate::writer::{JobError, WriteError, WriterHandle};
 
@@ -701,7 +702,9 @@ pub fn wait_for(
     park: &Park,
     now_ms: i64,
 ) -> rusqlite::Result<Result<i64, Handled>> {
-    let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).max(0);
+    // what a jump of the clock added is no time of waiting
+    let jumped_ms = Timeline::recall(tx)?.of_event(row);
+    let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).saturating_sub(jumped_ms).max(0);
     if waited_ms < retry::as_ms(park.time_max) {
         let wait_ms = (waited_ms / 4).clamp(retry::as_ms(PARK_WAIT_MIN), retry::as_ms(PARK_WAIT_MAX));
         return Ok(Ok(now_ms.saturating_add(wait_ms)));

@@ -1,8 +1,7 @@
 //! Rows of a table that age, found by a reader a stretch of ids at a time, for the writer to change.
 //!
-//! Ids rise with the order of commits: a row is no older than any row before it, whatever the clock said. So a
-//! stretch ends at the first row that is young, and what a clock in the past made look old behind it stays. A time
-//! ahead of the clock proves nothing: such a row stays and does not end the stretch.
+//! Ids rise with the order of commits, so the rows behind a young one are young as well: the stretch with the first young
+//! row is the last. A time ahead of the clock proves nothing: such a row stays and does not end the walk.
 
 use rusqlite::{Connection, Params};
 
@@ -45,7 +44,7 @@ pub struct Stretch {
     pub waiting: Vec<i64>,
     /// The last row before the first that is young.
     pub last_id: Option<i64>,
-    /// The first young row was met: behind it there is nothing to do.
+    /// A young row was met: behind this stretch there is nothing to do.
     pub is_over: bool,
 }
 
@@ -57,15 +56,17 @@ impl Stretch {
         for row in rows {
             let at_ms = row.at_ms.saturating_add(shift_ms(row.id));
             let is_ahead = at_ms > now_ms.saturating_add(AHEAD_MAX_MS);
-            if at_ms >= before_ms && !is_ahead {
-                stretch.is_over = true;
-                break;
-            }
-            stretch.last_id = Some(row.id);
-            if row.may_go && !is_ahead {
+            let is_old = at_ms < before_ms;
+            stretch.is_over |= !is_old && !is_ahead;
+            if is_old && row.may_go {
                 stretch.ids.push(row.id);
-            } else if row.may_go || row.waits {
-                stretch.waiting.push(row.id);
+            }
+            // from the first young row on, the next walk looks again
+            if !stretch.is_over {
+                stretch.last_id = Some(row.id);
+                if (row.may_go && !is_old) || (row.waits && !row.may_go) {
+                    stretch.waiting.push(row.id);
+                }
             }
         }
         stretch
@@ -88,9 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_ends_at_the_first_young_row_whatever_the_times_behind_it_say() {
-        let stretch = judge(&[row(1, 900), row(2, 969), row(3, 971), row(4, 10)], |_| 0);
+    fn a_walk_goes_on_where_the_first_young_row_was() {
+        let stretch = judge(&[row(1, 900), row(2, 969), row(3, 971), row(4, 999)], |_| 0);
         assert_eq!(stretch, Stretch { ids: vec![1, 2], waiting: vec![], last_id: Some(2), is_over: true });
+        let stretch = judge(&[row(3, 971), row(4, 10)], |_| 0);
+        assert_eq!(stretch, Stretch { ids: vec![4], waiting: vec![], last_id: None, is_over: true });
     }
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_row_whose_clock_was_wrong_is_as_old_as_that_makes_it() {
-        let stretch = judge(&[row(1, 0), row(2, 0)], |id| if id == 1 { 995 * DAY_MS } else { 0 });
+        let stretch = judge(&[row(1, 0)], |_| 995 * DAY_MS);
         assert_eq!(stretch, Stretch { is_over: true, ..Stretch::default() });
         let stretch = judge(&[row(1, 1_400)], |_| -500 * DAY_MS);
         assert_eq!(stretch.ids, [1]);

@@ -50,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "outbox",
             "retry",
             "reviews",
+            "timeline",
             "failpoint",
         ],
     ),

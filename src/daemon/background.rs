@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::upkeep::{StartNote, Upkeep};
+use super::upkeep::{StartNote, Upkeep, Watch};
 use super::{StartError, spawn};
 use crate::alerts::{self, Alerts, Seen};
 use crate::bookkeeping;
@@ -69,6 +69,7 @@ impl Stop {
 #[derive(Debug)]
 pub(super) struct Background {
     stop: Arc<Stop>,
+    watch: Arc<Watch>,
     worker: Arc<Worker>,
     wakes: [Arc<Wake>; 2],
     threads: Vec<JoinHandle<()>>,
@@ -100,20 +101,25 @@ impl Background {
     ) -> Result<Self, StartError> {
         let wakes = [Arc::clone(wake), Arc::clone(outbox_wake)];
         let (worker, taken_over) = (Arc::new(worker), Arc::new(Once::new()));
-        let mut background =
-            Self { stop: Arc::default(), worker: Arc::clone(&worker), wakes, threads: Vec::new() };
+        let mut background = Self {
+            stop: Arc::default(),
+            watch: Arc::new(Watch::new(clock::now_ms(), clock::steady_ms())),
+            worker: Arc::clone(&worker),
+            wakes,
+            threads: Vec::new(),
+        };
         // nothing has been accepted yet: what is received later was received after the start
         let now_ms = clock::now_ms();
         let start_note = Arc::new(StartNote::new(writer.clone(), settings.seen));
         for number in 0..settings.worker_threads {
             let (worker, wake, stop) = (Arc::clone(&worker), Arc::clone(wake), Arc::clone(&background.stop));
             let (outbox_wake, taken_over) = (Arc::clone(outbox_wake), Arc::clone(&taken_over));
-            let start_note = Arc::clone(&start_note);
+            let (start_note, watch) = (Arc::clone(&start_note), Arc::clone(&background.watch));
             let work = move || {
                 start_note.write(&stop);
                 let take_over = || worker.take_over(now_ms);
                 taken_over.call_once(|| until_ready("events were being worked on", take_over, &stop));
-                work(&worker, &wake, &outbox_wake, &stop);
+                work(&worker, (&wake, &outbox_wake), &watch, &stop);
             };
             background.threads.push(spawn(&format!("worker-{number}"), work)?);
         }
@@ -127,6 +133,7 @@ impl Background {
             database: settings.database.clone(),
             stop: Arc::clone(&background.stop),
             start_note,
+            watch: Arc::clone(&background.watch),
         };
         background.threads.push(spawn("retention", move || upkeep.run())?);
         let writer = writer.clone();
@@ -162,12 +169,12 @@ impl Background {
         for number in 0..config.threads {
             let (dispatcher, wake) = (Arc::clone(&dispatcher), Arc::clone(wake));
             let (stop, taken_over) = (Arc::clone(&self.stop), Arc::clone(&taken_over));
-            let start_note = Arc::clone(start_note);
+            let (start_note, watch) = (Arc::clone(start_note), Arc::clone(&self.watch));
             let work = move || {
                 start_note.write(&stop);
                 let take_over = || dispatcher.take_over(now_ms);
                 taken_over.call_once(|| until_ready("outbox rows were being sent", take_over, &stop));
-                dispatch(&dispatcher, &wake, &stop);
+                dispatch(&dispatcher, &wake, &watch, &stop);
             };
             self.threads.push(spawn(&format!("{}-{number}", config.name), work)?);
         }
@@ -202,8 +209,11 @@ pub(super) fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, Writ
     }
 }
 
-fn work(worker: &Worker, wake: &Wake, outbox_wake: &Wake, stop: &Stop) {
+fn work(worker: &Worker, (wake, outbox_wake): (&Wake, &Wake), watch: &Watch, stop: &Stop) {
     step_on(wake, stop, || {
+        if watch.has_jumped() {
+            return Some(STORE_PAUSE);
+        }
         let (lease_id, now_ms, random) = terms();
         match worker.step(&lease_id, now_ms, random) {
             Step::Worked => {
@@ -216,11 +226,19 @@ fn work(worker: &Worker, wake: &Wake, outbox_wake: &Wake, stop: &Stop) {
     });
 }
 
-fn dispatch(dispatcher: &Dispatcher, wake: &Wake, stop: &Stop) {
+fn dispatch(dispatcher: &Dispatcher, wake: &Wake, watch: &Watch, stop: &Stop) {
     step_on(wake, stop, || {
+        if watch.has_jumped() {
+            return Some(STORE_PAUSE);
+        }
         let step = dispatcher.steps(|| {
             let (lease_id, now_ms, random) = terms();
-            (!stop.is_set()).then_some(Tick { lease_id, now_ms, steady_ms: clock::steady_ms(), random })
+            (!stop.is_set() && !watch.has_jumped()).then_some(Tick {
+                lease_id,
+                now_ms,
+                steady_ms: clock::steady_ms(),
+                random,
+            })
         });
         match step {
             dispatcher::Step::Worked => None,

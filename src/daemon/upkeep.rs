@@ -4,6 +4,7 @@
 //! looked at between any two steps of a purge.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -85,33 +86,32 @@ pub(super) struct Upkeep {
     pub(super) database: PathBuf,
     pub(super) stop: Arc<Stop>,
     pub(super) start_note: Arc<StartNote>,
+    pub(super) watch: Arc<Watch>,
 }
 
 impl Upkeep {
     pub(super) fn run(self) {
         self.start_note.write(&self.stop);
-        let began_ms = clock::steady_ms();
-        let mut watch = Watch { offset_ms: clock::now_ms().saturating_sub(began_ms), looked_ms: began_ms };
-        let mut purge_at_ms = began_ms.saturating_add(PURGE_AFTER_MS);
+        let mut purge_at_ms = clock::steady_ms().saturating_add(PURGE_AFTER_MS);
         while self.stop.pause(LOOK_EVERY) {
-            self.look_at_the_clock(&mut watch);
+            self.look_at_the_clock();
             if clock::steady_ms() >= purge_at_ms {
                 purge_at_ms = clock::steady_ms().saturating_add(PURGE_EVERY_MS);
-                self.tidy_up(&mut watch);
+                self.tidy_up();
                 self.note(None);
             }
         }
-        self.look_at_the_clock(&mut watch);
+        self.look_at_the_clock();
         self.note(None);
     }
 
-    fn tidy_up(&self, watch: &mut Watch) {
+    fn tidy_up(&self) {
         if let Err(error) = proxy::give_up(&self.writer, &self.proxied, clock::now_ms()) {
             log::warn!("events that no sender sends again are looked for later: {error}");
         }
         let mut purge = Purge::new(self.retention.payload, self.retention.key, clock::now_ms(), false);
         loop {
-            if self.look_at_the_clock(watch) {
+            if self.look_at_the_clock() {
                 return log::warn!("the purge stopped, because the clock jumped, and goes on later");
             }
             let open = || db::open_reader(&self.database, READ_TIME_MAX);
@@ -125,13 +125,16 @@ impl Upkeep {
     }
 
     /// Notes a jump of the wall clock; whether there was one that nothing may be judged by yet.
-    fn look_at_the_clock(&self, watch: &mut Watch) -> bool {
+    fn look_at_the_clock(&self) -> bool {
         let (now_ms, steady_ms) = (clock::now_ms(), clock::steady_ms());
+        let watch = &self.watch;
         let Some(shift_ms) = watch.shift_ms(now_ms, steady_ms) else {
-            watch.looked_ms = steady_ms;
+            watch.looked_ms.store(steady_ms, Ordering::Release);
             return false;
         };
-        let window_ms = steady_ms.saturating_sub(watch.looked_ms).saturating_add(READINGS_APART_MS);
+        let window_ms = steady_ms
+            .saturating_sub(watch.looked_ms.load(Ordering::Acquire))
+            .saturating_add(READINGS_APART_MS);
         log::warn!(
             "the clock was set {} where it was: that time does not count for what is purged and given up",
             difference(shift_ms, "ahead of", "behind")
@@ -141,7 +144,7 @@ impl Upkeep {
             timeline::noticed(&reader, shift_ms, window_ms, now_ms).map_err(|error| error.to_string())
         });
         match jump {
-            Ok(jump) if self.note(Some(jump)) => watch.offset_ms = now_ms.saturating_sub(steady_ms),
+            Ok(jump) if self.note(Some(jump)) => watch.accept(now_ms, steady_ms),
             Ok(_) => {}
             Err(error) => log::warn!("the jump of the clock is noted later: {error}"),
         }
@@ -155,18 +158,34 @@ impl Upkeep {
     }
 }
 
-/// The wall clock beside the one that nobody sets.
-struct Watch {
-    offset_ms: i64,
+/// The wall clock beside the one that nobody sets. While a jump is not noted yet, nothing may be judged by its age.
+#[derive(Debug)]
+pub(super) struct Watch {
+    offset_ms: AtomicI64,
     /// When all was well, by the clock that nobody sets.
-    looked_ms: i64,
+    looked_ms: AtomicI64,
 }
 
 impl Watch {
+    pub(super) fn new(now_ms: i64, steady_ms: i64) -> Self {
+        let offset_ms = AtomicI64::new(now_ms.saturating_sub(steady_ms));
+        Self { offset_ms, looked_ms: AtomicI64::new(steady_ms) }
+    }
+
+    /// Whether the clock has jumped and that is not noted yet.
+    pub(super) fn has_jumped(&self) -> bool {
+        self.shift_ms(clock::now_ms(), clock::steady_ms()).is_some()
+    }
+
     /// How far the wall clock is from where it should be, if that is a jump.
     fn shift_ms(&self, now_ms: i64, steady_ms: i64) -> Option<i64> {
-        let shift_ms = now_ms.saturating_sub(steady_ms).saturating_sub(self.offset_ms);
+        let offset_ms = self.offset_ms.load(Ordering::Acquire);
+        let shift_ms = now_ms.saturating_sub(steady_ms).saturating_sub(offset_ms);
         (shift_ms.abs() >= JUMP_MIN_MS).then_some(shift_ms)
+    }
+
+    fn accept(&self, now_ms: i64, steady_ms: i64) {
+        self.offset_ms.store(now_ms.saturating_sub(steady_ms), Ordering::Release);
     }
 }
 
@@ -176,10 +195,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_runs_a_little_wrong_has_not_jumped() {
-        let watch = Watch { offset_ms: 1_000_000, looked_ms: 0 };
+        let watch = Watch::new(1_000_000, 0);
         assert_eq!(watch.shift_ms(1_500_000, 500_000), None);
         assert_eq!(watch.shift_ms(1_500_000 + JUMP_MIN_MS - 1, 500_000), None);
         assert_eq!(watch.shift_ms(1_500_000 - JUMP_MIN_MS, 500_000), Some(-JUMP_MIN_MS));
+        watch.accept(1_500_000 - JUMP_MIN_MS, 500_000);
+        assert_eq!(watch.shift_ms(1_600_000 - JUMP_MIN_MS, 600_000), None);
         assert_eq!(difference(30 * JUMP_MIN_MS, "ahead of", "behind"), "30 days ahead of");
     }
 }

@@ -618,12 +618,12 @@ const CLAMP_DUE: &str = "
              (SELECT max(0, waiting.available_at_ms - latest.ended_at_ms)
                 FROM main.webhook_attempts AS latest
                WHERE latest.inbox_id = waiting.id AND latest.number = waiting.attempts AND latest.ended_at_ms > ?3),
-             CASE WHEN attempts = 0 THEN 0 ELSE waiting.available_at_ms - ?3 END))
+             CASE WHEN received_at_ms > ?3 THEN max(0, available_at_ms - received_at_ms) ELSE available_at_ms - ?3 END))
      WHERE endpoint IN (SELECT value FROM json_each(?1))
        AND state IN ('pending', 'processing')
        AND available_at_ms > ?3
        AND (available_at_ms > ?3 + ?2
-            OR (attempts = 0 AND received_at_ms > ?3)
+            OR received_at_ms > ?3
             OR EXISTS (SELECT 1 FROM main.webhook_attempts AS latest
                         WHERE latest.inbox_id = waiting.id AND latest.number = waiting.attempts
                           AND latest.ended_at_ms > ?3))";

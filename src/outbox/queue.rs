@@ -384,12 +384,12 @@ const CLAMP_DUE: &str = "
                 FROM main.outbox_attempts AS latest
                WHERE latest.outbox_id = waiting.id AND latest.number = waiting.attempts
                  AND latest.started_at_ms + latest.duration_ms > ?3),
-             CASE WHEN attempts = 0 THEN 0 ELSE waiting.available_at_ms - ?3 END))
+             CASE WHEN created_at_ms > ?3 THEN max(0, available_at_ms - created_at_ms) ELSE available_at_ms - ?3 END))
      WHERE destination = ?1
        AND state IN ('pending', 'sending')
        AND available_at_ms > ?3
        AND (available_at_ms > ?3 + ?2
-            OR (attempts = 0 AND created_at_ms > ?3)
+            OR created_at_ms > ?3
             OR EXISTS (SELECT 1 FROM main.outbox_attempts AS latest
                         WHERE latest.outbox_id = waiting.id AND latest.number = waiting.attempts
                           AND latest.started_at_ms + latest.duration_ms > ?3))";
