@@ -98,6 +98,8 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
                     payload: payload.as_bytes(),
                     content_type: "application/json",
                     headers: None,
+                    event_type: Some("invoice.paid"),
+                    query: None,
                 };
                 outbox::enqueue(tx, &operation, clock::now_ms())?;
             }

@@ -234,6 +234,9 @@ impl fmt::Display for HandlerName {
 /// The handlers that every inboxd has.
 pub const BUILT_IN_HANDLERS: [&str; 2] = ["billing", "orders"];
 
+/// The `account` of an endpoint that takes events of any account, but of one.
+pub const ACCOUNT_REQUIRED: &str = "required";
+
 /// When an endpoint's handlers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

@@ -367,6 +367,8 @@ fn parcel(claimed: &Claimed) -> Parcel<'_> {
         payload: &claimed.payload,
         content_type: &claimed.content_type,
         headers: claimed.headers.as_deref(),
+        event_type: claimed.event_type.as_deref(),
+        query: claimed.query.as_deref(),
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::verify::VerifiedEvent;
 
+pub mod conflicts;
 pub mod failures;
 pub mod queue;
 pub mod recent;
@@ -56,6 +57,12 @@ pub struct Known {
     pub is_quarantined: bool,
     /// Of the first body.
     pub body_sha256: [u8; 32],
+    /// The version of its shape.
+    pub api_version: Option<String>,
+    /// JSON of the headers kept with it.
+    pub headers: String,
+    /// The key.
+    pub key: String,
 }
 
 /// Stores the event in `state` unless its key is known. Returns the new row's id, or `None` for a known key.
@@ -72,7 +79,7 @@ pub fn insert(
     state: State,
     now_ms: i64,
 ) -> rusqlite::Result<Option<i64>> {
-    let inserted = tx.prepare_cached(INSERT)?.execute((
+    let inserted = tx.prepare_cached(INSERT)?.execute(rusqlite::params![
         event.provider(),
         endpoint,
         key,
@@ -90,7 +97,9 @@ pub fn insert(
         i64::from(state != State::Pending),
         now_ms,
         state.is_processed().then_some(now_ms),
-    ))?;
+        event.query(),
+        event.fact_key(),
+    ])?;
     if inserted == 0 {
         return Ok(None);
     }
@@ -101,21 +110,63 @@ pub fn insert(
     Ok(Some(id))
 }
 
-/// Counts one more delivery of a known event and says what is known of it.
+/// What is known of the event with this key.
 ///
 /// # Errors
-/// Any SQLite error; nothing was written then.
-pub fn count_duplicate(
-    tx: &Transaction<'_>,
+/// Any SQLite error.
+pub fn known(
+    conn: &Connection,
     provider: &str,
     endpoint: &str,
     key: &str,
 ) -> rusqlite::Result<Option<Known>> {
-    tx.prepare_cached(COUNT_DUPLICATE)?
-        .query_row((provider, endpoint, key), |row| {
-            Ok(Known { id: row.get(0)?, is_quarantined: row.get(1)?, body_sha256: row.get(2)? })
-        })
-        .optional()
+    conn.prepare_cached(KNOWN)?.query_row((provider, endpoint, key), as_known).optional()
+}
+
+/// What is known of the events that another body under this key made, oldest first, at most a hundred.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn known_beside(
+    conn: &Connection,
+    provider: &str,
+    endpoint: &str,
+    key: &str,
+) -> rusqlite::Result<Vec<Known>> {
+    conn.prepare_cached(KNOWN_BESIDE)?.query_map((provider, endpoint, key), as_known)?.collect()
+}
+
+/// What is known of the event with this fact key.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn known_by_fact(
+    conn: &Connection,
+    provider: &str,
+    endpoint: &str,
+    fact_key: &[u8; 32],
+) -> rusqlite::Result<Option<Known>> {
+    conn.prepare_cached(KNOWN_BY_FACT)?.query_row((provider, endpoint, fact_key), as_known).optional()
+}
+
+fn as_known(row: &Row<'_>) -> rusqlite::Result<Known> {
+    Ok(Known {
+        id: row.get("id")?,
+        is_quarantined: row.get("is_quarantined")?,
+        body_sha256: row.get("body_sha256")?,
+        api_version: row.get("api_version")?,
+        headers: row.get("headers")?,
+        key: row.get("event_id")?,
+    })
+}
+
+/// Counts one more delivery of a known event.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn count_duplicate(tx: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(COUNT_DUPLICATE)?.execute([id])?;
+    Ok(())
 }
 
 /// The id of the first event on this endpoint with this replay key that was stored before row `before`.
@@ -155,13 +206,15 @@ pub fn take_back(tx: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
 /// # Errors
 /// Any SQLite error.
 pub fn payload_of(conn: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
-    conn.prepare_cached(PAYLOAD_OF)?.query_row([id], |row| {
-        Ok(match row.get(0)? {
-            Value::Text(text) => Some(text.into_bytes()),
-            Value::Blob(bytes) => Some(bytes),
-            Value::Null | Value::Integer(_) | Value::Real(_) => None,
-        })
-    })
+    conn.prepare_cached(PAYLOAD_OF)?.query_row([id], |row| Ok(bytes_of(row.get(0)?)))
+}
+
+fn bytes_of(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::Text(text) => Some(text.into_bytes()),
+        Value::Blob(bytes) => Some(bytes),
+        Value::Null | Value::Integer(_) | Value::Real(_) => None,
+    }
 }
 
 /// Marks a row that was inserted in another state, counting the attempt that led there.
@@ -418,19 +471,37 @@ const INSERT: &str = "
     INSERT INTO main.webhook_inbox
            (provider, endpoint, event_id, event_type, object_id, account, livemode, api_version,
             headers, payload, body_sha256, replay_key,
-            state, attempts, available_at_ms, received_at_ms, processed_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15, ?16)
+            state, attempts, available_at_ms, received_at_ms, processed_at_ms, query, fact_key)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?15, ?16, ?17, ?18)
     ON CONFLICT (provider, endpoint, event_id) DO NOTHING";
 
 // Only the events of batches have one.
 const KEEP_ENVELOPE: &str = "
     UPDATE main.webhook_inbox SET envelope = ?2 WHERE id = ?1";
 
+const KNOWN: &str = "
+    SELECT id, event_id, state = 'quarantined' AS is_quarantined, body_sha256, api_version, headers
+      FROM main.webhook_inbox
+     WHERE provider = ?1 AND endpoint = ?2 AND event_id = ?3";
+
+// ';' comes after ':'
+const KNOWN_BESIDE: &str = "
+    SELECT id, event_id, state = 'quarantined' AS is_quarantined, body_sha256, api_version, headers
+      FROM main.webhook_inbox
+     WHERE event_id > ?3 || ':body-sha256:' AND event_id < ?3 || ':body-sha256;'
+       AND endpoint = ?2 AND provider = ?1
+     ORDER BY id
+     LIMIT 100";
+
+const KNOWN_BY_FACT: &str = "
+    SELECT id, event_id, state = 'quarantined' AS is_quarantined, body_sha256, api_version, headers
+      FROM main.webhook_inbox
+     WHERE endpoint = ?2 AND fact_key = ?3 AND provider = ?1
+     ORDER BY id
+     LIMIT 1";
+
 const COUNT_DUPLICATE: &str = "
-    UPDATE main.webhook_inbox
-       SET duplicates = duplicates + 1
-     WHERE provider = ?1 AND endpoint = ?2 AND event_id = ?3
-    RETURNING id, state = 'quarantined', body_sha256";
+    UPDATE main.webhook_inbox SET duplicates = duplicates + 1 WHERE id = ?1";
 
 const FIRST_WITH_REPLAY_KEY: &str = "
     SELECT event_id

@@ -37,6 +37,10 @@ pub struct NewOperation<'a> {
     pub content_type: &'a str,
     /// Of a forwarded delivery: JSON of the headers kept from it.
     pub headers: Option<&'a str>,
+    /// The type of the event it comes from.
+    pub event_type: Option<&'a str>,
+    /// Of a forwarded delivery: its query string without `?`.
+    pub query: Option<&'a str>,
 }
 
 /// Queues the operation. Returns whether it is new: `false` means the effect was queued before.
@@ -59,6 +63,8 @@ pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) 
         operation.content_type,
         operation.headers,
         now_ms,
+        operation.event_type,
+        operation.query,
     ))?;
     Ok(inserted == 1)
 }
@@ -484,8 +490,8 @@ fn bytes(value: Value) -> Vec<u8> {
 const ENQUEUE: &str = "
     INSERT INTO main.outbox
            (destination, topic, operation_key, endpoint, event_id, object_id, payload, content_type, headers,
-            available_at_ms, created_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
+            available_at_ms, created_at_ms, event_type, query)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12)
     ON CONFLICT (operation_key) DO NOTHING";
 
 // A row that was delivered within a day ages from then on. A time of delivery ahead of the clock proves nothing.
@@ -530,7 +536,7 @@ const DROP_EXCERPTS: &str = "
 
 const DROP_PAYLOADS: &str = "
     UPDATE main.outbox
-       SET payload = NULL, response_excerpt = NULL
+       SET payload = NULL, query = NULL, response_excerpt = NULL
      WHERE id IN (SELECT value FROM json_each(?1)) AND delivered_at_ms IS NOT NULL";
 
 const QUEUED_AS: &str = "

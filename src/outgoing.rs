@@ -4,6 +4,7 @@
 //! made, in the connector: what a name pointed to a moment before does not count. Redirects are never followed,
 //! no proxy is taken from the environment, certificates are always verified, and an answer is read only so far.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 use ureq::http::{HeaderValue, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::{DefaultResolver, Resolver};
+
+use crate::encode::percent_encoded;
 
 mod address;
 mod connection;
@@ -142,6 +145,14 @@ impl Client {
         &self.url
     }
 
+    /// The URL with a query string added to what it has of its own.
+    pub fn url_with(&self, query: Option<&str>) -> Cow<'_, str> {
+        match query {
+            None => Cow::Borrowed(&self.url),
+            Some(query) => Cow::Owned(joined(&self.url, query)),
+        }
+    }
+
     /// POSTs the body to the URL and waits for the answer, at most for `time_max`.
     ///
     /// # Errors
@@ -213,6 +224,20 @@ fn exchange(
     let retry_after = retry_after.and_then(RetryAfter::parse);
     let status = response.status().as_u16();
     Ok(Answer { status, retry_after, body: read(response.body_mut()), took: Duration::ZERO })
+}
+
+/// A URL and a query string. What a URL cannot hold as it is gets escaped; a sender may write it so.
+fn joined(url: &str, query: &str) -> String {
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
+    let separator = match url.split_once('?') {
+        None => "?",
+        Some((_, own)) if own.is_empty() || own.ends_with('&') => "",
+        Some(_) => "&",
+    };
+    let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>');
+    let query = percent_encoded(query, fits);
+    let fragment = fragment.map(|rest| format!("#{rest}")).unwrap_or_default();
+    format!("{url}{separator}{query}{fragment}")
 }
 
 /// As much as came: a body that is cut short changes nothing about the status before it.

@@ -187,6 +187,7 @@ pub fn hand_on(
         envelope: claimed.envelope.as_ref(),
         content_type: content_type.map(|(_, value)| value.as_str()),
         headers: &claimed.headers,
+        query: claimed.query.as_deref(),
     };
     receive::forward_to(tx, &claimed.endpoint, &[destination.to_owned()], &event, now_ms)?;
     queue::settle(tx, &claimed, State::Done, None, now_ms)?;
@@ -239,6 +240,8 @@ impl Call {
             payload: &claimed.payload,
             content_type: &self.content_type,
             headers: Some(&claimed.headers),
+            event_type: claimed.event_type.as_deref(),
+            query: claimed.query.as_deref(),
         };
         let answer = self.target.send(&parcel, config.proxy_timeout, self.now_ms);
         let failure = match answer {

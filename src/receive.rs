@@ -11,10 +11,11 @@ use std::time::Duration;
 use rusqlite::Transaction;
 
 use crate::clock;
-use crate::config::{self, Mode, OnRedelivery, OnScopeMismatch, Replay};
+use crate::config::{self, ACCOUNT_REQUIRED, Mode, OnRedelivery, OnScopeMismatch, Replay};
 use crate::failpoint;
 use crate::handlers::{self, Event, Handled, Handler, HandlerError, Park};
 use crate::held::Held;
+use crate::inbox::conflicts::{self, Kept};
 use crate::inbox::failures::{self, Failed};
 use crate::inbox::queue::{self, Claimed, OneClaim};
 use crate::inbox::{self, Known, State};
@@ -98,7 +99,7 @@ pub enum Disposition {
 
 /// Decides what the endpoint does with the event.
 pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
-    let hindrance = hindrance(&endpoint.config, event.defect(), event.account(), event.livemode());
+    let hindrance = hindrance(endpoint, event.defect(), event.account(), event.livemode());
     match hindrance {
         None => {}
         Some(Hindrance::Question(reason)) => return Disposition::Quarantine(reason),
@@ -126,30 +127,41 @@ pub enum Hindrance {
     Foreign(OnScopeMismatch),
 }
 
-/// What keeps an event from the handlers: a defect of its content, else its scope. An event without an account
-/// is the own account's; an event without a mode is nobody's guess.
+/// What keeps an event from the handlers: a defect of its content where anybody here reads it, else its scope. An event
+/// without an account is the own account's, unless one is required; an event without a mode is nobody's guess.
 pub fn hindrance(
-    endpoint: &config::Endpoint,
+    endpoint: &Endpoint,
     defect: Option<&str>,
     account: Option<&str>,
     livemode: Option<bool>,
 ) -> Option<Hindrance> {
-    let foreign = Some(Hindrance::Foreign(endpoint.on_scope_mismatch));
-    if let Some(defect) = defect {
+    let config = &endpoint.config;
+    let foreign = Some(Hindrance::Foreign(config.on_scope_mismatch));
+    if let Some(defect) = defect.filter(|_| reads_content(endpoint)) {
         return Some(Hindrance::Question(defect.to_owned()));
     }
-    if let (Some(wanted), Some(account)) = (&endpoint.account, account)
-        && wanted != account
-    {
-        return foreign;
+    match (config.account.as_deref(), account) {
+        (Some(ACCOUNT_REQUIRED), None) => {
+            return Some(Hindrance::Question("the event names no account, and one is required".to_owned()));
+        }
+        (Some(ACCOUNT_REQUIRED), Some(_)) | (None, _) | (Some(_), None) => {}
+        (Some(wanted), Some(account)) if wanted == account => {}
+        (Some(_), Some(_)) => return foreign,
     }
-    match (endpoint.livemode, livemode) {
+    match (config.livemode, livemode) {
         (Some(wanted), Some(livemode)) if wanted != livemode => foreign,
         (Some(_), None) => {
             Some(Hindrance::Question("the event does not say whether it is live or a test".to_owned()))
         }
         _ => None,
     }
+}
+
+/// Whether what an event says matters here. Where it is only handed on, the application is the one that understands it.
+fn reads_content(endpoint: &Endpoint) -> bool {
+    let config = &endpoint.config;
+    let checks_scope = config.livemode.is_some() || config.account.is_some();
+    !endpoint.handlers.is_empty() || config.forward.is_empty() || checks_scope
 }
 
 /// Decides what the endpoint does with the events of one delivery; `None` refuses it, because all of them
@@ -299,25 +311,22 @@ pub fn store(
 }
 
 fn settle(delivery: &Stored<'_>) -> Result<Outcome, JobError> {
-    let event = delivery.event;
-    if let Some(outcome) = delivery.insert(event.event_id())? {
-        return Ok(outcome);
+    match delivery.file(|key| delivery.insert(key))? {
+        Filed::New(outcome) => Ok(outcome),
+        Filed::Again(known) => delivery.redeliver(&known),
+        Filed::Told(_) => Ok(Outcome::Duplicate),
     }
-    let known = delivery.count_duplicate(event.event_id())?;
-    if delivery.is_same_fact(&known)? {
-        return delivery.redeliver(&known);
-    }
-    if event.is_test_send() {
-        // a provider's test button sends one constant id for every type: the body tells them apart
-        let key = format!("{}:{}", event.event_id(), event.body_key());
-        return match delivery.insert(&key)? {
-            Some(outcome) => Ok(outcome),
-            None => delivery.count_duplicate(&key).map(|_| Outcome::Duplicate),
-        };
-    }
-    let reason = "the same event id came again with another body; the first body was kept";
-    delivery.open_review(Kind::BodyConflict, event.event_id(), reason)?;
-    Ok(Outcome::Duplicate)
+}
+
+/// Under which key a delivery counts.
+enum Filed<T> {
+    /// Under a new one, and this came of storing it.
+    New(T),
+    /// Under a known one: the same event with the same body, as far as the provider is concerned.
+    Again(Known),
+    /// Under a known one, whose body is another: the event is told in another way, or the bodies contradict and a
+    /// review was opened.
+    Told(Known),
 }
 
 /// What came of asking for an event that the application is to answer for.
@@ -346,22 +355,20 @@ pub fn claim(
     let disposition = &Disposition::Handle;
     let delivery = Stored { tx, endpoint, event, disposition, now_ms, review: RefCell::default() };
     let settled = |outcome| Ok(Claim::Settled(delivery.receipt(outcome)));
-    let (name, key) = (&endpoint.config.name, event.event_id());
-    let mut newer_body = None;
-    let id = match inbox::insert(tx, name, key, event, State::Pending, now_ms)? {
-        Some(id) => match delivery.first_of_replay(id)? {
-            Some(first) => return settled(delivery.replayed(id, key, &first)?),
+    let name = &endpoint.config.name;
+    let insert = |key: &str| {
+        let id = inbox::insert(tx, name, key, event, State::Pending, now_ms)?;
+        Ok(id.map(|id| (id, key.to_owned())))
+    };
+    let filed = delivery.file(insert)?;
+    let newer_body = matches!(filed, Filed::Again(_)).then(|| event.body());
+    let id = match filed {
+        Filed::New((id, key)) => match delivery.first_of_replay(id)? {
+            Some(first) => return settled(delivery.replayed(id, &key, &first)?),
             None => id,
         },
-        None => {
-            let known = delivery.count_duplicate(key)?;
-            if delivery.is_same_fact(&known)? {
-                newer_body = Some(event.body());
-            } else if !event.is_test_send() {
-                let reason = "the same event id came again with another body; the first body was kept";
-                // the application is asked with the first body: a 2xx now would end the provider's retries
-                delivery.open_review(Kind::BodyConflict, key, reason)?;
-            }
+        // where the bodies differ the application is asked with the first: a 2xx now would end the provider's retries
+        Filed::Again(known) | Filed::Told(known) => {
             if known.is_quarantined && delivery.may_try_again(&known)? {
                 queue::requeue(tx, known.id, now_ms)?;
             }
@@ -456,6 +463,7 @@ impl Stored<'_> {
             envelope: self.event.envelope(),
             content_type: self.event.content_type(),
             headers: self.event.kept_headers(),
+            query: self.event.query(),
         };
         Ok(forward(self.tx, &self.endpoint.config, &event, self.now_ms)?)
     }
@@ -478,11 +486,10 @@ impl Stored<'_> {
             inbox::take_back(self.tx, row)?;
             return Ok(Outcome::Replayed);
         }
-        let name = &self.endpoint.config.name;
         if self.event.is_test_button() {
             // the provider's own button sends the same bytes each time: nobody has to be asked
             inbox::take_back(self.tx, row)?;
-            inbox::count_duplicate(self.tx, self.event.provider(), name, first)?;
+            inbox::count_duplicate(self.tx, self.known(first)?.id)?;
             return Ok(Outcome::Duplicate);
         }
         if inbox::count_kept_replay(self.tx, row)? {
@@ -506,10 +513,104 @@ impl Stored<'_> {
         }
     }
 
-    fn count_duplicate(&self, key: &str) -> Result<Known, JobError> {
+    /// Finds out under which key this delivery counts, and stores it with `insert` where that key is new.
+    fn file<T>(&self, insert: impl Fn(&str) -> Result<Option<T>, JobError>) -> Result<Filed<T>, JobError> {
+        if let Some(known) = self.told_by_another_subscription()? {
+            inbox::count_duplicate(self.tx, known.id)?;
+            let is_same = known.body_sha256 == self.event.body_sha256();
+            return Ok(if is_same { Filed::Again(known) } else { Filed::Told(known) });
+        }
+        let key = self.event.event_id();
+        if let Some(new) = insert(key)? {
+            return Ok(Filed::New(new));
+        }
+        let known = self.known(key)?;
+        if self.is_same_fact(&known)? {
+            inbox::count_duplicate(self.tx, known.id)?;
+            return Ok(Filed::Again(known));
+        }
         let (provider, name) = (self.event.provider(), &self.endpoint.config.name);
-        inbox::count_duplicate(self.tx, provider, name, key)?
+        let mut beside = inbox::known_beside(self.tx, provider, name, key)?;
+        if let Some(at) = beside.iter().position(|other| other.body_sha256 == self.event.body_sha256()) {
+            let same = beside.swap_remove(at);
+            inbox::count_duplicate(self.tx, same.id)?;
+            return Ok(Filed::Again(same));
+        }
+        if self.is_another_event(&known, &beside)? {
+            let key = format!("{key}:{}", self.event.body_key());
+            return match insert(&key)? {
+                Some(new) => Ok(Filed::New(new)),
+                None => {
+                    Err(JobError::Failed(format!("the inbox row {key} can neither be inserted nor found")))
+                }
+            };
+        }
+        inbox::count_duplicate(self.tx, known.id)?;
+        if !self.is_another_version(&known) {
+            self.keep_conflict(&known)?;
+        }
+        Ok(Filed::Told(known))
+    }
+
+    /// The event that another subscription has told of under an id of its own.
+    fn told_by_another_subscription(&self) -> Result<Option<Known>, JobError> {
+        let Some(fact_key) = self.event.fact_key() else { return Ok(None) };
+        let (provider, name) = (self.event.provider(), &self.endpoint.config.name);
+        let known = inbox::known_by_fact(self.tx, provider, name, &fact_key)?;
+        Ok(known.filter(|known| known.key != self.event.event_id()))
+    }
+
+    fn known(&self, key: &str) -> Result<Known, JobError> {
+        let (provider, name) = (self.event.provider(), &self.endpoint.config.name);
+        inbox::known(self.tx, provider, name, key)?
             .ok_or_else(|| JobError::Failed(format!("the inbox row {key} can neither be inserted nor found")))
+    }
+
+    /// Whether another body under a known id is another event: a provider's test button sends one constant id for
+    /// every type, and some ids are those of what happened, told through several hooks or apps in other words.
+    fn is_another_event(&self, known: &Known, beside: &[Known]) -> Result<bool, JobError> {
+        if self.event.is_test_send() {
+            return Ok(true);
+        }
+        let ours = self.event.told_apart_by();
+        if ours.is_empty() {
+            return Ok(false);
+        }
+        for known in std::iter::once(known).chain(beside) {
+            let body = inbox::payload_of(self.tx, known.id)?;
+            let theirs = self.endpoint.config.verifier.told_apart_by(&known.headers, body.as_deref());
+            let differs = |(ours, theirs): (&Option<String>, &Option<String>)| {
+                // what stood in a body that was purged is not known
+                ours != theirs && (body.is_some() || theirs.is_some())
+            };
+            if !ours.iter().zip(&theirs).any(differs) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same event in the shape of another API version, as a second subscription gets it, is no contradiction.
+    fn is_another_version(&self, known: &Known) -> bool {
+        let versions = (known.api_version.as_deref(), self.event.api_version());
+        matches!(versions, (Some(theirs), Some(ours)) if theirs != ours)
+    }
+
+    /// Keeps the other body and asks a person, once for each body.
+    fn keep_conflict(&self, known: &Known) -> Result<(), JobError> {
+        let reason = match conflicts::keep(self.tx, known.id, self.event, self.now_ms)? {
+            Kept::Before => return Ok(()),
+            Kept::New => {
+                "the same event id came again with another body; the first body counts, and the other is kept with this \
+                 review: `inboxd retry --conflict REVIEW` makes it an event of its own"
+                    .to_owned()
+            }
+            Kept::Full => format!(
+                "the same event id came again with another body, which was not kept: {} others are",
+                conflicts::KEPT_MAX
+            ),
+        };
+        self.open_review(Kind::BodyConflict, &known.key, &reason)
     }
 
     fn is_same_fact(&self, known: &Known) -> Result<bool, JobError> {
@@ -536,22 +637,22 @@ impl Stored<'_> {
         }
         if self.is_async() && *self.disposition == Disposition::Handle {
             queue::requeue(self.tx, known.id, self.now_ms)?;
-            self.forward(self.event.event_id())?;
+            self.forward(&known.key)?;
             return Ok(Outcome::Accepted);
         }
-        let worked = self.work(self.event.event_id())?.settled(self.tx, known.id, self.now_ms)?;
+        let worked = self.work(&known.key)?.settled(self.tx, known.id, self.now_ms)?;
         inbox::count_attempt(self.tx, known.id)?;
         match &worked {
             Worked::Quarantined(_) => return Ok(Outcome::Duplicate),
             // the question to a person stays until it goes through
             Worked::Parked(..) => {
-                self.mark(known.id, self.event.event_id(), &worked)?;
+                self.mark(known.id, &known.key, &worked)?;
                 return Ok(Outcome::Accepted);
             }
             Worked::Done | Worked::Ignored => {}
         }
-        self.mark(known.id, self.event.event_id(), &worked)?;
-        let about = (self.endpoint.config.name.as_str(), self.event.event_id());
+        self.mark(known.id, &known.key, &worked)?;
+        let about = (self.endpoint.config.name.as_str(), known.key.as_str());
         reviews::close_on_event(self.tx, about, "went through when it was sent again", self.now_ms)?;
         Ok(worked.outcome())
     }
@@ -568,8 +669,10 @@ impl Stored<'_> {
             Disposition::Ignore | Disposition::ScopeMismatch => return Ok(Worked::Ignored),
             Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(reason.clone())),
         }
-        let handled =
-            handlers::run(self.tx, &self.endpoint.handlers, &self.for_handlers()).map_err(failure)?;
+        let verifier = &self.endpoint.config.verifier;
+        let text = verifier.json_text(self.event.content_type(), self.event.body());
+        let event = self.for_handlers(key, text.as_deref());
+        let handled = handlers::run(self.tx, &self.endpoint.handlers, &event).map_err(failure)?;
         // what a handler quarantines is forwarded all the same
         self.forward(key)?;
         Ok(match handled {
@@ -581,17 +684,18 @@ impl Stored<'_> {
         })
     }
 
-    fn for_handlers(&self) -> Event<'_> {
+    fn for_handlers<'k>(&'k self, key: &'k str, text: Option<&'k str>) -> Event<'k> {
         Event {
             endpoint: &self.endpoint.config.name,
             provider: self.event.provider(),
-            id: self.event.event_id(),
+            id: key,
             event_type: self.event.event_type().unwrap_or_default(),
             object_id: self.event.object_id(),
             account: self.event.account(),
             livemode: self.event.livemode(),
+            query: self.event.query(),
             body: self.event.json(),
-            text: std::str::from_utf8(self.event.body()).ok(),
+            text,
             is_test_send: self.event.is_test_send(),
             notify: self.endpoint.config.notify.as_deref(),
             now_ms: self.now_ms,
@@ -635,6 +739,8 @@ pub struct Forwarded<'a> {
     pub content_type: Option<&'a str>,
     /// JSON of the kept headers.
     pub headers: &'a str,
+    /// The delivery's query string without `?`.
+    pub query: Option<&'a str>,
 }
 
 /// Queues one outbox row for each destination that gets the endpoint's raw events, unless it is queued already.
@@ -679,6 +785,8 @@ pub fn forward_to(
             payload: enveloped.as_deref().unwrap_or(event.payload),
             content_type: event.content_type.unwrap_or("application/octet-stream"),
             headers: Some(event.headers),
+            event_type: event.event_type,
+            query: event.query,
         };
         outbox::enqueue(tx, &operation, now_ms)?;
     }

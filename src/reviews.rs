@@ -3,7 +3,7 @@
 //! A review is opened in the transaction of what it is about and closed with a note: by a person, or because
 //! what it is about went through after all.
 
-use rusqlite::{Connection, Row, Transaction};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 /// Why a person is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,14 @@ pub fn about(conn: &Connection, endpoint: &str, event_id: &str) -> rusqlite::Res
     conn.prepare_cached(ABOUT)?.query_map((endpoint, event_id), review)?.collect()
 }
 
+/// The review of this number.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn find(conn: &Connection, id: i64) -> rusqlite::Result<Option<Review>> {
+    conn.prepare_cached(FIND)?.query_row([id], review).optional()
+}
+
 /// Open reviews, oldest first; with `all`, the closed ones as well. At most `limit`.
 ///
 /// # Errors
@@ -199,6 +207,11 @@ const ABOUT: &str = "
       FROM main.reviews
      WHERE endpoint = ?1 AND event_id = ?2
      ORDER BY id";
+
+const FIND: &str = "
+    SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
+      FROM main.reviews
+     WHERE id = ?1";
 
 const OPEN_COUNT: &str = "
     SELECT count(*) FROM main.reviews WHERE resolved_at_ms IS NULL";

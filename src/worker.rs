@@ -286,8 +286,7 @@ impl Worker {
         let known = self.endpoints.get(&claimed.endpoint).map(|endpoint| {
             let reread = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
             let account = claimed.account.as_deref();
-            let hindrance =
-                receive::hindrance(&endpoint.config, reread.defect.as_deref(), account, claimed.livemode);
+            let hindrance = receive::hindrance(endpoint, reread.defect.as_deref(), account, claimed.livemode);
             (Arc::clone(endpoint), reread, hindrance.map(without_work))
         });
         move |tx| {
@@ -300,6 +299,7 @@ impl Worker {
             if let Some(handled) = hindered.clone() {
                 return settle(tx, &claimed, handled, now_ms).map(Some);
             }
+            let text = endpoint.config.verifier.json_text(content_type.as_deref(), &claimed.payload);
             let event = Event {
                 endpoint: &claimed.endpoint,
                 provider: &claimed.provider,
@@ -308,8 +308,9 @@ impl Worker {
                 object_id: claimed.object_id.as_deref(),
                 account: claimed.account.as_deref(),
                 livemode: claimed.livemode,
+                query: claimed.query.as_deref(),
                 body,
-                text: std::str::from_utf8(&claimed.payload).ok(),
+                text: text.as_deref(),
                 is_test_send: verify::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
                 notify: endpoint.config.notify.as_deref(),
                 now_ms,
@@ -449,6 +450,7 @@ fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forward
         envelope: claimed.envelope.as_ref(),
         content_type,
         headers: &claimed.headers,
+        query: claimed.query.as_deref(),
     }
 }
 

@@ -1099,6 +1099,7 @@ fn event<'a>(event_type: &'a str, event_id: &'a str, body: &'a Value, notify: Op
         object_id: None,
         account: None,
         livemode: Some(true),
+        query: None,
         body,
         text: None,
         is_test_send: false,

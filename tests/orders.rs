@@ -51,6 +51,7 @@ impl Shop {
             object_id: None,
             account,
             livemode: Some(false),
+            query: None,
             body: event,
             text: None,
             is_test_send: false,

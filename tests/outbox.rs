@@ -264,6 +264,8 @@ fn bytes_that_are_no_text_are_not_lost() {
             payload: &bytes,
             content_type: "application/octet-stream",
             headers: None,
+            event_type: None,
+            query: None,
         };
         Ok((outbox::enqueue(tx, &operation, NOW_MS)?, outbox::enqueue(tx, &operation, NOW_MS)?))
     };
@@ -404,6 +406,8 @@ fn killed_between_the_answer_and_the_mark_it_is_sent_a_second_time_and_marked_on
         payload: &claimed.payload,
         content_type: &claimed.content_type,
         headers: claimed.headers.as_deref(),
+        event_type: claimed.event_type.as_deref(),
+        query: claimed.query.as_deref(),
     };
     let answer = process.target.as_ref().unwrap().send(&parcel, Duration::from_secs(5), NOW_MS).unwrap();
     assert_eq!(answer.status, 200);
@@ -900,6 +904,8 @@ fn emit(process: &Process, key: &'static str, json: &'static str) -> bool {
             payload: json.as_bytes(),
             content_type: "application/json",
             headers: None,
+            event_type: None,
+            query: None,
         };
         Ok(outbox::enqueue(tx, &operation, now_ms)?)
     };

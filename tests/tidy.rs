@@ -106,7 +106,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("reviews", &[]),
     ("bookkeeping", &[]),
     ("alerts", &["config", "inbox", "outbox", "outgoing", "reviews", "sync"]),
-    ("outgoing", &[]),
+    ("outgoing", &["encode"]),
     ("db", &["bookkeeping", "clock", "failpoint"]),
     ("encode", &[]),
     ("stretch", &[]),

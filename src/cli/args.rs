@@ -229,7 +229,7 @@ pub(crate) enum EventsVerb {
     /// Show one event with all that is known about it
     Show(EventsShowArgs),
     /// Print one event's body, byte for byte
-    Body(EventArgs),
+    Body(EventsBodyArgs),
 }
 
 /// `events list`
@@ -263,6 +263,16 @@ pub(crate) struct EventsShowArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `events body`
+#[derive(Debug, Args)]
+pub(crate) struct EventsBodyArgs {
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    /// Instead, the other body of this number that came under the id [default: 1]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1")]
+    pub(crate) conflict: Option<usize>,
 }
 
 /// One event.
@@ -331,6 +341,9 @@ pub(crate) struct RetryArgs {
     pub(crate) event_ids: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
+    /// Make events of their own of the other bodies that were kept with this review (kind body_conflict)
+    #[arg(long, value_name = "REVIEW", conflicts_with = "event_ids")]
+    pub(crate) conflict: Option<i64>,
     /// Do it; without this, events chosen by filters are only counted
     #[arg(long)]
     pub(crate) yes: bool,

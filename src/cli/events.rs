@@ -9,7 +9,8 @@ use inboxd::printable::printable;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{EventArgs, EventsListArgs, EventsShowArgs, EventsVerb, FAILING, Filters};
+use super::args::{EventArgs, EventsBodyArgs, EventsListArgs, EventsShowArgs, EventsVerb, FAILING, Filters};
+use super::conflicts;
 use super::store::{self, read_failed, short_time, since_and_until};
 use super::story::Story;
 use super::table::{Column, List, flexible, whole};
@@ -177,11 +178,14 @@ fn show(args: &EventsShowArgs, context: &Context) -> Result<(), Failure> {
 }
 
 /// Writes the stored bytes and nothing else.
-fn body(args: &EventArgs, context: &Context) -> Result<(), Failure> {
+fn body(args: &EventsBodyArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open(context)?;
-    let event = find(&conn, args)?;
-    let Some(bytes) = inbox::payload_of(&conn, event.id).map_err(read_failed)? else {
-        return Err(Failure::new(Exit::NotFound, format!("the body of {} was purged", event.event_id)));
+    let event = find(&conn, &args.event)?;
+    let bytes = match args.conflict {
+        Some(number) => conflicts::body(&conn, &event, number)?,
+        None => inbox::payload_of(&conn, event.id).map_err(read_failed)?.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("the body of {} was purged", event.event_id))
+        })?,
     };
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(&bytes).and_then(|()| stdout.flush()).map_err(Failure::of_stdout)

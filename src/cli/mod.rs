@@ -27,6 +27,7 @@ mod verify;
 mod status;
 mod events;
 mod retry;
+mod conflicts;
 mod reviews;
 mod outbox;
 mod purge;

@@ -100,6 +100,7 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
         (id, _) => format!("{}, {signed}; where there is none, {key}", sources(id)),
     };
     facts.push(("Event id", id));
+    facts.push(("One event", one_event(preset)));
     let action =
         if recipe.event_action.is_empty() { String::new() } else { format!(" and {}", recipe.event_action) };
     facts.push(("Event type", format!("{}{action}", sources(recipe.event_type))));
@@ -122,6 +123,27 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     facts.push(("Unconfirmed", preset.unconfirmed.to_owned()));
     facts.retain(|(_, said)| !said.is_empty());
     Ok(facts)
+}
+
+/// What makes two deliveries one event, or two, where it is not the id alone.
+fn one_event(preset: &Preset) -> String {
+    let recipe = &preset.recipe;
+    if !recipe.fact.is_empty() {
+        return format!(
+            "the same {}, type and object is one event, whatever its id and body: another subscription told of it",
+            recipe.fact.join(" and ")
+        );
+    }
+    if !recipe.told_apart_by.is_empty() {
+        return format!(
+            "the same id with another body is another event where {} differs; with the same body it is one",
+            recipe.told_apart_by.join(" or ")
+        );
+    }
+    if !recipe.api_version.is_empty() {
+        return "the same id in the shape of another API version is the same event".to_owned();
+    }
+    String::new()
 }
 
 fn scheme(preset: &Preset) -> Result<Scheme, Failure> {
@@ -230,6 +252,7 @@ fn to_json(preset: &Preset) -> Result<Value, Failure> {
         "timestamp": recipe.timestamp, "timestamp_unit": recipe.timestamp_unit, "tolerance_s": preset.tolerance_s,
         "event_id": recipe.event_id, "event_key": recipe.event_key, "event_type": recipe.event_type,
         "object_id": recipe.object_id, "account": recipe.account,
+        "fact": recipe.fact, "told_apart_by": recipe.told_apart_by,
         "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(), "handed_on": handed_on(&scheme),
         "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": handshake(preset.handshake),
         "retries_by_itself": preset.retries_by_itself, "retries": preset.retries, "deadline_s": preset.deadline_s,

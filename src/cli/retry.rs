@@ -10,6 +10,7 @@ use inboxd::{clock, printable::printable};
 use rusqlite::{Connection, Transaction};
 
 use super::args::{FAILING, RetryArgs};
+use super::conflicts;
 use super::events::filter;
 use super::store::{self, counted, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
@@ -27,6 +28,9 @@ pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
         ));
     }
     let (instance, conn) = store::open_to_write(context)?;
+    if let Some(review_id) = args.conflict {
+        return conflicts::retry(&conn, &instance, review_id);
+    }
     if args.event_ids.is_empty() {
         return retry_matching(&conn, &instance, args, &filter);
     }
@@ -40,6 +44,13 @@ fn retry_named(conn: &Connection, instance: &Instance, args: &RetryArgs) -> Resu
     for event_id in &args.event_ids {
         let retried = store::find_event(conn, event_id, endpoint).and_then(|event| {
             let fate = store::change(conn, |tx| retry(tx, instance, &event, clock::now_ms()))?;
+            // what is left of an event that is done is what came under its id with another body
+            if matches!(fate, Fate::Done) {
+                let lines = conflicts::put_to_work(conn, instance, &event.endpoint, &event.event_id)?;
+                if !lines.is_empty() {
+                    return put(&lines.concat());
+                }
+            }
             let subject = format!("{} on {}", event.event_id, event.endpoint);
             let line = fate.sentence(&subject, true);
             if fate.is_refusal() { Err(Failure::new(Exit::Refused, line)) } else { put(&format!("{line}\n")) }

@@ -1,10 +1,12 @@
 //! `reviews` and `resolve`: what waits for a person, and what the person decided.
 
 use inboxd::clock;
-use inboxd::reviews::{self, Review};
+use inboxd::reviews::{self, Kind, Review};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{ResolveArgs, ReviewsListArgs, ReviewsVerb};
+use super::conflicts;
 use super::store::{self, short_time};
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
@@ -21,7 +23,9 @@ fn list(args: &ReviewsListArgs, context: &Context) -> Result<(), Failure> {
     let (found, goes_on) = store::bounded(args.limit, |limit| reviews::list(&conn, args.all, limit))?;
     store::say_where_it_ends("oldest", found.len(), goes_on);
     if args.json {
-        return put_lines(found.iter().map(to_json));
+        let lines =
+            found.iter().map(|review| with_other_bodies(&conn, review)).collect::<Result<Vec<_>, _>>()?;
+        return put_lines(lines);
     }
     if found.is_empty() {
         say("nothing waits for a person");
@@ -57,6 +61,15 @@ const COLUMNS: [Column; 7] = [
 
 /// Of those, what an open review has.
 const OPEN_COLUMNS: usize = 5;
+
+/// One review with what was kept for it.
+fn with_other_bodies(conn: &Connection, review: &Review) -> Result<Value, Failure> {
+    let mut json = to_json(review);
+    if review.kind == Kind::BodyConflict.as_str() {
+        json["conflicts"] = conflicts::to_json(&conflicts::of(conn, &review.endpoint, &review.event_id)?);
+    }
+    Ok(json)
+}
 
 /// One review as `--json` prints it.
 pub(crate) fn to_json(review: &Review) -> Value {

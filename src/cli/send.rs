@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use inboxd::clock;
 use inboxd::config::{
-    Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text, secret_from_env, url_problem,
+    ACCOUNT_REQUIRED, Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text,
+    secret_from_env, url_problem,
 };
 use inboxd::outgoing::in_words;
 use inboxd::printable::printable;
@@ -232,7 +233,10 @@ fn target_of(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
         secret,
         secret_shown,
         tolerance: endpoint.tolerance,
-        scope: Scope { livemode: endpoint.livemode, account: endpoint.account.clone() },
+        scope: Scope {
+            livemode: endpoint.livemode,
+            account: endpoint.account.clone().filter(|account| account != ACCOUNT_REQUIRED),
+        },
     })
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use inboxd::bookkeeping;
 use inboxd::config::{Instance, Sketch};
+use inboxd::inbox::conflicts::{self, Conflict};
 use inboxd::inbox::queue::{self, Attempt};
 use inboxd::inbox::{self, Event};
 use inboxd::ledger::{self, Entry};
@@ -17,6 +18,7 @@ use inboxd::reviews::{self, Review};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use super::conflicts as conflicts_verb;
 use super::events;
 use super::outbox as outbox_verb;
 use super::reviews as reviews_verb;
@@ -39,6 +41,7 @@ pub(crate) struct Story {
     ledger: Vec<Entry>,
     orders: Vec<Order>,
     reviews: Vec<Review>,
+    conflicts: Vec<Conflict>,
 }
 
 impl Story {
@@ -52,6 +55,7 @@ impl Story {
             ledger: entries(conn, &event, &names)?,
             orders: paid_orders(conn, &names)?,
             reviews: reviews::about(conn, endpoint, event_id)?,
+            conflicts: conflicts::of_event(conn, endpoint, event_id)?,
             event,
         })
     }
@@ -70,6 +74,7 @@ impl Story {
         json["outbox"] = self.outbox.iter().map(outbox_verb::to_json).collect();
         json["ledger"] = self.ledger.iter().map(|entry| self.entry_json(entry)).collect();
         json["orders"] = self.orders.iter().map(order_json).collect();
+        json["conflicts"] = conflicts_verb::to_json(&self.conflicts);
         json["reviews"] = self.reviews.iter().map(reviews_verb::to_json).collect();
         json
     }
@@ -84,6 +89,7 @@ impl Story {
         self.ledger.iter().for_each(|entry| tell(self.entry_line(entry)));
         self.orders.iter().for_each(|order| tell(order_line(order)));
         self.reviews.iter().for_each(|review| tell(review_line(review)));
+        conflicts_verb::lines(&self.event.event_id, &self.conflicts).for_each(tell);
         text
     }
 

@@ -38,6 +38,10 @@ pub struct Parcel<'a> {
     pub content_type: &'a str,
     /// Of a forwarded delivery: JSON of the headers kept from it.
     pub headers: Option<&'a str>,
+    /// The type of the event it came from.
+    pub event_type: Option<&'a str>,
+    /// Of a forwarded delivery: its query string without `?`, added to the destination's URL.
+    pub query: Option<&'a str>,
 }
 
 /// A destination and the way there.
@@ -96,15 +100,16 @@ impl Target {
         }
     }
 
-    /// Where the parcel goes, with the hash of its body where the provider signs that in the URL.
+    /// Where the parcel goes: with the query of its delivery, and with the hash of its body where the provider signs
+    /// that in the URL.
     fn url(&self, parcel: &Parcel<'_>) -> Cow<'_, str> {
-        let url = self.client.url();
+        let url = self.client.url_with(parcel.query);
         match self.endpoints.get(parcel.endpoint) {
             Some(endpoint) if self.config.sign == Sign::Provider => {
                 let scheme = endpoint.config.verifier.scheme();
-                scheme.url_to_sign(url, parcel.content_type, parcel.payload)
+                Cow::Owned(scheme.url_to_sign(&url, parcel.content_type, parcel.payload).into_owned())
             }
-            _ => Cow::Borrowed(url),
+            _ => url,
         }
     }
 
@@ -149,23 +154,31 @@ impl Target {
     pub fn headers(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
         let signed = self.signature(parcel, now_ms)?;
         let mut lines = vec![("Content-Type".to_owned(), parcel.content_type.to_owned())];
-        let kept: BTreeMap<String, String> =
-            parcel.headers.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        for (name, value) in kept {
-            let is_ours = name.eq_ignore_ascii_case("content-type")
-                || signed.iter().any(|(signed, _)| signed.eq_ignore_ascii_case(&name));
-            if self.config.sign == Sign::Provider && !is_ours {
-                lines.push((name, value));
-            }
-        }
-        lines.extend(signed);
-        let ours = [
+        let mut ours = vec![
             ("Idempotency-Key", header_text(parcel.operation_key)),
             ("Inboxd-Event-Id", header_text(parcel.event_id)),
             ("Inboxd-Endpoint", header_text(parcel.endpoint)),
             ("Inboxd-Attempt", parcel.attempt.to_string()),
         ];
-        lines.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+        ours.extend(parcel.event_type.map(|event_type| ("Inboxd-Type", header_text(event_type))));
+        // GitLab's id is in a header of this name: signed as the provider signs, its own counts
+        ours.retain(|(name, _)| !signed.iter().any(|(signed, _)| signed.eq_ignore_ascii_case(name)));
+        let kept: BTreeMap<String, String> =
+            parcel.headers.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let said: Vec<&str> = signed
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .chain(ours.iter().map(|(name, _)| *name))
+            .chain(self.config.headers.keys().map(String::as_str))
+            .chain(["content-type"])
+            .collect();
+        let is_taken = |name: &str| {
+            said.iter().any(|said| said.eq_ignore_ascii_case(name))
+                || self.config.sign == Sign::Standard && is_of_standard(name)
+        };
+        lines.extend(kept.into_iter().filter(|(name, _)| !is_taken(name)));
+        lines.extend(signed);
+        lines.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in &self.config.headers {
             let value = std::str::from_utf8(value.expose())
                 .map_err(|_| format!("the value of the header {name} is no text"))?;
@@ -184,8 +197,8 @@ impl Target {
 
     /// Standard Webhooks: one signature for each secret, so that both sides can rotate.
     fn standard(&self, scheme: &Scheme, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
-        let id = message_id(parcel.operation_key);
-        let unsigned = unsigned(self.client.url(), parcel, &id, None, now_ms);
+        let (id, url) = (message_id(parcel.operation_key), self.url(parcel));
+        let unsigned = unsigned(parcel, (&url, &id, None), now_ms);
         let mut lines = Lines::new();
         for secret in &self.config.secrets {
             let of_this = sign(scheme, secret, &unsigned)?;
@@ -217,15 +230,13 @@ impl Target {
         let event_type = (!parcel.topic.is_empty()).then_some(parcel.topic);
         let scheme = endpoint.config.verifier.scheme();
         let url = self.url(parcel);
-        sign(scheme, secret, &unsigned(&url, parcel, parcel.event_id, event_type, now_ms))
+        sign(scheme, secret, &unsigned(parcel, (&url, parcel.event_id, event_type), now_ms))
     }
 }
 
 fn unsigned<'a>(
-    url: &'a str,
-    parcel: &'a Parcel<'a>,
-    event_id: &'a str,
-    event_type: Option<&'a str>,
+    parcel: &Parcel<'a>,
+    (url, event_id, event_type): (&'a str, &'a str, Option<&'a str>),
     now_ms: i64,
 ) -> Unsigned<'a> {
     Unsigned {
@@ -237,6 +248,11 @@ fn unsigned<'a>(
         signed_at_s: now_ms.div_euclid(1000),
         body: parcel.payload,
     }
+}
+
+/// Whether libraries for Standard Webhooks look at a header of this name: beside our own signature it must be ours.
+fn is_of_standard(name: &str) -> bool {
+    ["webhook-", "svix-"].iter().any(|family| name.to_ascii_lowercase().starts_with(family))
 }
 
 /// The `webhook-id` of an operation: the same for every attempt, and nothing else.

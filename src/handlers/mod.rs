@@ -39,11 +39,14 @@ pub struct Event<'a> {
     pub account: Option<&'a str>,
     /// `Some(true)` live, `Some(false)` test.
     pub livemode: Option<bool>,
+    /// The query string of the delivery's URL, without `?`, where it had one. Only the providers that sign the URL vouch
+    /// for it.
+    pub query: Option<&'a str>,
     /// The body as JSON (for form bodies: the JSON inside the form): all of it, unless every handler of
     /// the endpoint says what it [reads](Handler::reads).
     pub body: &'a Value,
-    /// The sender's own text of the body, where it is text. It may be more than [`Event::body`] (a form
-    /// around the JSON), never something else.
+    /// The sender's own text of the body's JSON (of a form: the decoded field), all of it. `None` where the body is a form
+    /// of fields: then [`Event::body`] is an object of them, whose values are texts.
     pub text: Option<&'a str>,
     /// A test delivery with a constant id: never business.
     pub is_test_send: bool,
@@ -211,6 +214,8 @@ fn notify(tx: &Transaction<'_>, event: &Event<'_>, message: Message) -> rusqlite
         payload: payload.as_bytes(),
         content_type: "application/json",
         headers: None,
+        event_type: (!event.event_type.is_empty()).then_some(event.event_type),
+        query: None,
     };
     outbox::enqueue(tx, &operation, event.now_ms)?;
     Ok(())

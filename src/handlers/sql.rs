@@ -89,6 +89,8 @@ impl SqlHandler {
                 payload: emission.payload.as_bytes(),
                 content_type: "application/json",
                 headers: None,
+                event_type: (!event.event_type.is_empty()).then_some(event.event_type),
+                query: None,
             };
             if !outbox::enqueue(tx, &operation, event.now_ms)? {
                 let key = &emission.operation_key;
@@ -106,6 +108,11 @@ impl Handler for SqlHandler {
 
     fn takes(&self, event_type: &str) -> bool {
         self.current().of(event_type).is_some()
+    }
+
+    /// Nothing of the tree: a large body costs no more than its text.
+    fn reads(&self) -> Option<&[&'static str]> {
+        Some(&[])
     }
 
     fn start(&self, tx: &Transaction<'_>) -> Result<(), HandlerError> {
@@ -211,6 +218,7 @@ fn run_step(tx: &Transaction<'_>, step: &Step, event: &Event<'_>, texts: &Texts<
             Parameter::Livemode => {
                 event.livemode.map_or(ValueRef::Null, |live| ValueRef::Integer(live.into()))
             }
+            Parameter::Query => event.query.map_or(ValueRef::Null, text),
             Parameter::NowMs => ValueRef::Integer(event.now_ms),
         };
         statement.raw_bind_parameter(*index, ToSqlOutput::Borrowed(value))?;
@@ -239,17 +247,12 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// The sender's own text where there is one: writing it anew would round what does not fit a double.
+    /// The sender's own text where there is one: writing it anew would sort names and round what does not fit a double.
     fn of(event: &Event<'a>) -> Self {
-        // a byte order mark is none of the JSON, and SQLite's functions refuse it
-        let text = event.text.map(|text| text.strip_prefix('\u{feff}').unwrap_or(text));
-        let exact = text.filter(|text| {
-            serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value == *event.body)
-        });
-        let whole = exact.map_or_else(|| Cow::Owned(event.body.to_string()), Cow::Borrowed);
+        let whole = event.text.map_or_else(|| Cow::Owned(event.body.to_string()), Cow::Borrowed);
         let object = if event.provider == "stripe" {
-            let written = || event.body.pointer("/data/object").map(|object| object.to_string().into());
-            exact.and_then(data_object).map(Cow::Borrowed).or_else(written)
+            let written = || event.body.pointer("/data/object").map(|object| Cow::Owned(object.to_string()));
+            event.text.map_or_else(written, |text| data_object(text).map(Cow::Borrowed))
         } else {
             Some(whole.clone())
         };

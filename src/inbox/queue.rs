@@ -70,6 +70,8 @@ pub struct Claimed {
     pub livemode: Option<bool>,
     /// JSON of the kept headers.
     pub headers: String,
+    /// The delivery's query string without `?`.
+    pub query: Option<String>,
     /// The exact bytes.
     pub payload: Vec<u8>,
     /// What stood around it in a batch.
@@ -493,6 +495,7 @@ fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
         account: row.get("account")?,
         livemode: row.get("livemode")?,
         headers: row.get("headers")?,
+        query: row.get("query")?,
         payload: match row.get("payload")? {
             Value::Text(text) => text.into_bytes(),
             Value::Blob(bytes) => bytes,
@@ -527,7 +530,7 @@ const CLAIM: &str = "
        SET state = 'processing', attempts = attempts + 1, lease_id = ?2, available_at_ms = ?3
      WHERE id = ?1
     RETURNING id, lease_id, attempts, attempts - attempts_excused AS attempts_charged, provider, endpoint,
-              event_id, event_type, object_id, account, livemode, headers, payload, envelope";
+              event_id, event_type, object_id, account, livemode, headers, query, payload, envelope";
 
 const OPEN_ATTEMPT: &str = "
     INSERT INTO main.webhook_attempts (inbox_id, number, started_at_ms) VALUES (?1, ?2, ?3)";

@@ -31,11 +31,13 @@ pub fn keys_after(conn: &Connection, after_id: i64, rows_max: u32) -> rusqlite::
     Row::find(conn, KEYS_AFTER, (after_id, rows_max))
 }
 
-/// Drops the payloads of these rows (a JSON array of ids) and leaves their keys.
+/// Drops the payloads of these rows (a JSON array of ids), with the other bodies that came under their keys and the
+/// query strings, and leaves the keys.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
 pub fn drop_payloads(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize> {
+    tx.prepare_cached(DROP_OTHER_BODIES)?.execute([ids])?;
     tx.prepare_cached(DROP_PAYLOADS)?.execute([ids])
 }
 
@@ -69,8 +71,15 @@ const KEYS_AFTER: &str = "
 
 const DROP_PAYLOADS: &str = "
     UPDATE main.webhook_inbox
-       SET payload = NULL, envelope = NULL
+       SET payload = NULL, envelope = NULL, query = NULL
      WHERE id IN (SELECT value FROM json_each(?1)) AND processed_at_ms IS NOT NULL";
+
+const DROP_OTHER_BODIES: &str = "
+    UPDATE main.webhook_conflicts
+       SET payload = NULL, envelope = NULL, query = NULL
+     WHERE inbox_id IN (SELECT id
+                          FROM main.webhook_inbox
+                         WHERE id IN (SELECT value FROM json_each(?1)) AND processed_at_ms IS NOT NULL)";
 
 const FORGET: &str = "
     DELETE FROM main.webhook_inbox

@@ -37,6 +37,10 @@ pub struct Claimed {
     pub content_type: String,
     /// Of a forwarded delivery: JSON of the headers kept from it.
     pub headers: Option<String>,
+    /// The type of the event it came from.
+    pub event_type: Option<String>,
+    /// Of a forwarded delivery: its query string without `?`.
+    pub query: Option<String>,
     /// Since when it has been failing.
     pub failing_since_ms: Option<i64>,
     /// The first request under this key that may have had its effect, before this attempt.
@@ -289,6 +293,8 @@ fn claimed(row: &Row<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Claimed> {
         payload: bytes(row.get("payload")?),
         content_type: row.get("content_type")?,
         headers: row.get("headers")?,
+        event_type: row.get("event_type")?,
+        query: row.get("query")?,
         failing_since_ms: row.get("failing_since_ms")?,
         first_sent_at_ms: row.get("first_sent_at_ms")?,
         claimed_at_ms: terms.now_ms,
@@ -330,7 +336,7 @@ const CLAIM: &str = "
 // A statement of its own: RETURNING makes a temporary table for every row.
 const CLAIMED: &str = "
     SELECT id, lease_id, attempts, destination, topic, operation_key, endpoint, event_id, object_id, payload,
-           content_type, headers, failing_since_ms, first_sent_at_ms
+           content_type, headers, event_type, query, failing_since_ms, first_sent_at_ms
       FROM main.outbox
      WHERE id = ?1";
 

@@ -56,6 +56,11 @@ fn body_hash(url: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix(BODY_HASH_PARAMETER)?.strip_prefix('='))
 }
 
+/// Whether this part of a query is nothing but the hash of the body.
+pub(super) fn is_body_hash(pair: &str) -> bool {
+    pair.strip_prefix(BODY_HASH_PARAMETER).is_some_and(|rest| rest.starts_with('='))
+}
+
 /// Adds the hash of a body to a URL, as Twilio does for a body that is no form; one that is there is replaced.
 pub fn with_body_hash(url: &str, body: &[u8]) -> String {
     let hash = format!("{BODY_HASH_PARAMETER}={}", hex(&Sha256::digest(body)));

@@ -227,13 +227,14 @@ struct Found {
 fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s: i64) -> Found {
     let scheme = &verifier.scheme;
     let mut found = Found { events: Vec::new(), hints: Vec::new() };
+    let mark = scheme.query_mark(delivery.query());
     let mut add = |body: &[u8], parsed: &identity::Parsed, envelope: &Value| {
         let identity = identity::identify(scheme, delivery.headers, parsed, envelope);
         let id = match identity.id {
             EventId::Own(id) => Some(id),
             EventId::Derived(facts) => {
                 let hash = Sha256::digest(body).into();
-                Some(scheme.sources.derived_key(facts, &hash, now_s.saturating_mul(1000)))
+                Some(scheme.sources.derived_key(facts, &hash, mark.as_deref(), now_s.saturating_mul(1000)))
             }
             EventId::BodyHash => None,
             EventId::HeaderMissing(name) => {

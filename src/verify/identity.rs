@@ -6,14 +6,18 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::canonical;
 use super::presets::TestSign;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
-use super::wanted::Wanted;
+use super::wanted::{Twice, Wanted};
 use super::{Envelope, Headers};
 use crate::encode::hex;
 
@@ -102,6 +106,8 @@ impl KeyPiece {
 pub(super) struct Sources {
     pub(super) event_id: Vec<Source>,
     event_key: Vec<KeyPiece>,
+    fact: Vec<Source>,
+    told_apart_by: Vec<Source>,
     pub(super) event_type: Vec<Source>,
     pub(super) event_action: Option<Source>,
     object_id: Vec<Source>,
@@ -124,6 +130,8 @@ impl Sources {
         let mut sources = Self {
             event_id: list("event_id", recipe.event_id)?,
             event_key: recipe.event_key.iter().map(|text| KeyPiece::parse(text)).collect::<Result<_, _>>()?,
+            fact: list("fact", recipe.fact)?,
+            told_apart_by: list("told_apart_by", recipe.told_apart_by)?,
             event_type: list("event_type", recipe.event_type)?,
             event_action: action.transpose()?,
             object_id: list("object_id", recipe.object_id)?,
@@ -139,17 +147,14 @@ impl Sources {
             .pop(),
             kept_headers: vec![String::from("content-type")],
         };
-        let named: Vec<_> = [&sources.event_id, &sources.event_type, &sources.object_id]
-            .into_iter()
-            .flatten()
-            .filter_map(|source| source.header().map(str::to_owned))
-            .collect();
+        // the body does not say what stands in these: whoever gets the event later needs them as well
+        let named: Vec<_> = sources.all().filter_map(|source| source.header().map(str::to_owned)).collect();
         sources.keep(&named);
         Ok(sources)
     }
 
-    /// The JSON pointers of all facts that stand in the event itself.
-    pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
+    /// Every place where a fact is read from.
+    fn all(&self) -> impl Iterator<Item = &Source> {
         let keys = self.event_key.iter().filter_map(|piece| match piece {
             KeyPiece::Fact(source) => Some(source),
             KeyPiece::BodyHash | KeyPiece::Arrival => None,
@@ -161,9 +166,20 @@ impl Sources {
             &self.account,
             &self.livemode,
             &self.api_version,
+            &self.fact,
+            &self.told_apart_by,
         ];
         let single = self.event_action.iter().chain(&self.several_at);
-        lists.into_iter().flatten().chain(single).chain(keys).filter_map(Source::pointer)
+        lists.into_iter().flatten().chain(single).chain(keys)
+    }
+
+    pub(super) fn names_account(&self) -> bool {
+        !self.account.is_empty()
+    }
+
+    /// The JSON pointers of all facts that stand in the event itself.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
+        self.all().filter_map(Source::pointer)
     }
 
     /// Where a scheme of the user's own has these three facts.
@@ -289,15 +305,30 @@ pub(super) struct Parsed {
     /// `Null` where there is a defect.
     pub(super) json: Value,
     pub(super) defect: Option<String>,
+    /// An object has one name twice.
+    pub(super) twice: Option<Twice>,
 }
 
 impl Parsed {
-    fn json(json: Value) -> Self {
-        Self { json, defect: None }
+    fn json((json, twice): (Value, Option<Twice>)) -> Self {
+        Self { json, defect: None, twice }
     }
 
     fn defect(defect: impl Into<String>) -> Self {
-        Self { json: Value::Null, defect: Some(defect.into()) }
+        Self { json: Value::Null, defect: Some(defect.into()), twice: None }
+    }
+
+    /// What is wrong with the body as a whole.
+    fn defects(&self) -> Vec<String> {
+        self.defect.iter().cloned().chain(self.twice.as_ref().map(Twice::reason)).collect()
+    }
+
+    /// Whether what stands at this pointer depends on who reads it.
+    fn is_twice(&self, pointer: &str) -> bool {
+        let names = self.twice.iter().flat_map(|twice| &twice.names);
+        names.into_iter().any(|name| {
+            pointer.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
     }
 }
 
@@ -306,7 +337,7 @@ pub(super) fn parse(form: Option<&Form>, wanted: &Wanted, headers: &Headers, bod
     let text = match form {
         Some(form) if is_form(headers) => match form.json(headers, body) {
             Some(text) => text,
-            None if form.params && !body.is_empty() => return Parsed::json(Form::object(body)),
+            None if form.params && !body.is_empty() => return Parsed::json((Form::object(body), None)),
             None => return Parsed::defect(format!("the form has not exactly one field {:?}", form.field)),
         },
         _ => Cow::Borrowed(body),
@@ -321,6 +352,25 @@ pub(super) fn parse(form: Option<&Form>, wanted: &Wanted, headers: &Headers, bod
         Err(_) if text.is_empty() => Parsed::defect("the body is empty"),
         Err(error) => Parsed::defect(format!("the body is not JSON: {error}")),
     }
+}
+
+/// The sender's own text of the JSON (of a form: the decoded field), without a byte order mark; `None` where the body
+/// is a form of fields, or no text.
+pub(super) fn json_text<'a>(form: Option<&Form>, headers: &Headers, body: &'a [u8]) -> Option<Cow<'a, str>> {
+    let text = match form {
+        Some(form) if is_form(headers) => form.json(headers, body)?,
+        _ => Cow::Borrowed(body),
+    };
+    Some(match text {
+        Cow::Borrowed(text) => {
+            let text = std::str::from_utf8(text).ok()?;
+            Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text))
+        }
+        Cow::Owned(text) => {
+            let text = String::from_utf8(text).ok()?;
+            Cow::Owned(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+        }
+    })
 }
 
 /// The events of a batch.
@@ -350,7 +400,12 @@ pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
     let (elements, fields) = match list.strip_prefix('/') {
         None => (serde_json::from_str::<Vec<&RawValue>>(text).map_err(none)?, Value::Null),
         Some(field) => {
-            let mut fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).map_err(none)?;
+            let Fields { mut fields, is_twice } = serde_json::from_str(text).map_err(none)?;
+            if is_twice {
+                return Err(String::from(
+                    "the body has one name twice around its events: of two readers one takes the first, one the last",
+                ));
+            }
             let events = fields.remove(field).map_or("", RawValue::get);
             let events = serde_json::from_str::<Vec<&RawValue>>(events).map_err(none)?;
             let value =
@@ -364,6 +419,36 @@ pub(super) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
     let elements: Vec<_> = elements.into_iter().map(RawValue::get).collect();
     let envelope = envelope(whole, &elements)?;
     Ok(Batch { elements, fields, envelope })
+}
+
+/// The fields of an object, and whether one of them comes twice.
+struct Fields<'a> {
+    fields: BTreeMap<String, &'a RawValue>,
+    is_twice: bool,
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = Fields { fields: BTreeMap::new(), is_twice: false };
+                while let Some((name, value)) = map.next_entry()? {
+                    found.is_twice |= found.fields.insert(name, value).is_some();
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
 }
 
 /// What stands before the first of these pieces of a text and after the last.
@@ -396,6 +481,10 @@ pub(super) struct Identity {
     pub(super) account: Option<String>,
     pub(super) livemode: Option<bool>,
     pub(super) api_version: Option<String>,
+    /// What names the event where its id does not; see [`Recipe::fact`].
+    pub(super) fact: Option<Vec<String>>,
+    /// What names the hook, the app or the account; see [`Recipe::told_apart_by`].
+    pub(super) told_apart_by: Vec<Option<String>>,
     pub(super) defect: Option<String>,
     pub(super) is_test_send: bool,
 }
@@ -418,7 +507,7 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, enve
     let sources = &scheme.sources;
     let family = scheme.family(headers);
     let read = Reader { headers, family, parsed, envelope, integers: sources.integer_ids };
-    let mut defects: Vec<String> = parsed.defect.iter().cloned().collect();
+    let mut defects = parsed.defects();
     let id = event_id(sources, &read, &mut defects);
     let object_id = read.first(&sources.object_id).usable();
     let event_type = event_type(sources, &read, &mut defects);
@@ -431,6 +520,8 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, enve
         is_test_send: is_test_send(own_id.unwrap_or_default(), object_id.as_deref()),
         livemode: sources.livemode.iter().find_map(|source| as_flag(read.in_json(source)?)),
         api_version: read.first(&sources.api_version).usable(),
+        fact: fact(sources, &read),
+        told_apart_by: sources.told_apart_by.iter().map(|source| read.loose(source)).collect(),
         defect: defects.into_iter().next(),
         id,
         event_type,
@@ -439,11 +530,24 @@ pub(super) fn identify(scheme: &Scheme, headers: &Headers, parsed: &Parsed, enve
     }
 }
 
+/// All that names the event, or nothing where a part is missing.
+fn fact(sources: &Sources, read: &Reader<'_>) -> Option<Vec<String>> {
+    let pieces = sources.fact.iter().map(|source| read.loose(source)).collect::<Option<Vec<_>>>()?;
+    (!pieces.is_empty()).then_some(pieces)
+}
+
+/// As [`Identity::told_apart_by`], of a body that was verified and stored before.
+pub(super) fn told_apart_by(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> Vec<Option<String>> {
+    let (sources, family) = (&scheme.sources, scheme.family(headers));
+    let read = Reader { headers, family, parsed, envelope: &Value::Null, integers: sources.integer_ids };
+    sources.told_apart_by.iter().map(|source| read.loose(source)).collect()
+}
+
 /// What keeps an event that has a key already from being understood: an unreadable body, type or account.
 pub(super) fn content_defect(scheme: &Scheme, headers: &Headers, parsed: &Parsed) -> Option<String> {
     let (sources, family) = (&scheme.sources, scheme.family(headers));
     let read = Reader { headers, family, parsed, envelope: &Value::Null, integers: sources.integer_ids };
-    let mut defects: Vec<String> = parsed.defect.iter().cloned().collect();
+    let mut defects = parsed.defects();
     event_type(sources, &read, &mut defects);
     defect_if_unusable("account", read.first(&sources.account), &mut defects);
     defects.into_iter().next()
@@ -481,15 +585,18 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
         (Field::Absent, Some(header)) if sources.event_key.is_empty() => {
             EventId::HeaderMissing(header.to_owned())
         }
-        // An unreadable body has one key, wherever its id is, and one place in the list of things to look at.
-        _ if read.parsed.defect.is_some() => EventId::BodyHash,
         (Field::Text(id), _) if id.starts_with(BODY_KEY_PREFIX) => {
             defects.push("the event's id has the form that is kept for bodies without one".to_owned());
             EventId::BodyHash
         }
+        // which of two ids it is depends on who reads it
+        (Field::Text(_), _) if is_twice(sources, read) => EventId::BodyHash,
         (Field::Text(id), _) => EventId::Own(id),
         (Field::Absent, _) if !sources.event_key.is_empty() => derived(sources, read, defects),
-        (Field::Absent, _) if sources.event_id.is_empty() => EventId::BodyHash,
+        // why there is no id is said already where the body cannot be read
+        (Field::Absent, _) if sources.event_id.is_empty() || read.parsed.defect.is_some() => {
+            EventId::BodyHash
+        }
         (Field::Absent, _) => {
             let named: Vec<_> = sources.event_id.iter().map(Source::shown).collect();
             defects.push(format!("the body has no id at {}", named.join(" or ")));
@@ -502,8 +609,22 @@ fn event_id(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> 
     }
 }
 
+/// Whether the id stands in the body under a name that comes twice.
+fn is_twice(sources: &Sources, read: &Reader<'_>) -> bool {
+    let named = sources.event_id.iter().find(|source| read.one(source) != Field::Absent);
+    match named {
+        Some(Source::Json(pointer)) => read.parsed.is_twice(pointer),
+        Some(Source::Header(_) | Source::Batch(_)) | None => false,
+    }
+}
+
 /// What the key of an event without an id is made of. Where not one piece is there, a person looks at it.
 fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
+    // of a body that cannot be read only headers are known, which may be the same for many events
+    let is_whole = |piece: &KeyPiece| matches!(piece, KeyPiece::BodyHash | KeyPiece::Arrival);
+    if read.parsed.defect.is_some() && !sources.event_key.iter().any(is_whole) {
+        return EventId::BodyHash;
+    }
     let facts = sources.event_key.iter().filter_map(|piece| match piece {
         KeyPiece::Fact(source) => read.loose(source),
         KeyPiece::BodyHash | KeyPiece::Arrival => None,
@@ -517,10 +638,16 @@ fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> E
 }
 
 impl Sources {
-    /// The key of an event whose provider gives it no id.
-    pub(super) fn derived_key(&self, mut facts: Vec<String>, body_sha256: &[u8; 32], now_ms: i64) -> String {
+    /// The key of an event whose provider gives it no id. `query` is told apart as well: see [`query_mark`].
+    pub(super) fn derived_key(
+        &self,
+        mut facts: Vec<String>,
+        body_sha256: &[u8; 32],
+        query: Option<&str>,
+        now_ms: i64,
+    ) -> String {
         if facts.is_empty() && !self.event_key.contains(&KeyPiece::Arrival) {
-            return body_key(body_sha256);
+            return body_key(body_sha256, query);
         }
         for piece in &self.event_key {
             match piece {
@@ -529,14 +656,27 @@ impl Sources {
                 KeyPiece::Arrival => facts.push(now_ms.to_string()),
             }
         }
+        facts.extend(query.map(str::to_owned));
         let key = facts.join(":");
-        if key.len() <= TEXT_BYTES_MAX { key } else { body_key(body_sha256) }
+        if key.len() <= TEXT_BYTES_MAX { key } else { body_key(body_sha256, query) }
     }
 }
 
 /// The key of a body without a usable id.
-pub(super) fn body_key(body_sha256: &[u8; 32]) -> String {
-    format!("{BODY_KEY_PREFIX}{}", hex(body_sha256))
+pub(super) fn body_key(body_sha256: &[u8; 32], query: Option<&str>) -> String {
+    let hash = hex(body_sha256);
+    match query {
+        Some(query) => format!("{BODY_KEY_PREFIX}{hash}:{query}"),
+        None => format!("{BODY_KEY_PREFIX}{hash}"),
+    }
+}
+
+/// What tells two deliveries of one body apart whose signed URLs differ in the query: the beginning of its hash. Nothing
+/// where the query says no more than the body (Twilio's hash of it).
+pub(super) fn query_mark(query: &str) -> Option<String> {
+    let says_more = |pair: &&str| !pair.is_empty() && !canonical::is_body_hash(pair);
+    let said: Vec<_> = query.split('&').filter(says_more).collect();
+    (!said.is_empty()).then(|| hex(&Sha256::digest(said.join("&"))[..8]))
 }
 
 fn defect_if_unusable(what: &str, field: Field, defects: &mut Vec<String>) -> Option<String> {

@@ -5,6 +5,7 @@
 //! made of: fields of a form for a few providers, and of the JSON for Mailgun.) [`VerifiedEvent`] has private
 //! fields and one constructor, in this module, so that unverified data cannot reach a transaction.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -90,6 +91,14 @@ pub struct Delivery<'a, B = &'a [u8]> {
     pub headers: &'a Headers,
     /// The exact bytes of the body.
     pub body: B,
+}
+
+impl<'a, B> Delivery<'a, B> {
+    /// What stands behind the first `?` of the URL; `None` where there is nothing.
+    pub fn query(&self) -> Option<&'a str> {
+        let (_, query) = self.url.split_once('?')?;
+        (!query.is_empty()).then_some(query)
+    }
 }
 
 impl<'a> Delivery<'a, Vec<u8>> {
@@ -291,8 +300,9 @@ impl Verifier {
     /// body is never refused for its content (see [`VerifiedEvent::defect`]) but for a signed time inside it.
     pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<Verified, Rejection> {
         let (authentic, parsed) = self.check(&delivery.borrowed(), now_ms.div_euclid(1000))?;
+        let query = delivery.query();
         let Delivery { headers, body, .. } = delivery;
-        let read = Read { verifier: self, headers, authentic, now_ms };
+        let read = Read { verifier: self, headers, query, authentic, now_ms };
         let mut defect = None;
         if let Some(list) = &self.scheme.batch {
             match identity::split(&body, list) {
@@ -368,14 +378,33 @@ impl Verifier {
 
     /// Reads a body that was verified and stored before as it was read then.
     pub fn reread(&self, kept_headers: &str, body: &[u8]) -> Reread {
-        let kept: std::collections::BTreeMap<String, String> =
-            serde_json::from_str(kept_headers).unwrap_or_default();
-        let headers = Headers::from_iter(kept);
+        let headers = kept(kept_headers);
         let parsed = self.scheme.parse(&headers, body);
         let defect = identity::content_defect(&self.scheme, &headers, &parsed);
         let content_type = headers.first("content-type").map(str::to_owned);
         Reread { json: parsed.json, defect, content_type }
     }
+
+    /// The sender's own text of a body's JSON (of a form: the decoded field), without a byte order mark. `None` where
+    /// the body is a form of fields, or no text at all.
+    pub fn json_text<'a>(&self, content_type: Option<&str>, body: &'a [u8]) -> Option<Cow<'a, str>> {
+        let headers = Headers::from_iter(content_type.map(|value| ("content-type", value)));
+        identity::json_text(self.scheme.form.as_ref(), &headers, body)
+    }
+
+    /// What names the hook, the app or the account of a delivery that was stored before; see
+    /// [`VerifiedEvent::told_apart_by`]. Without its body only the headers tell.
+    pub fn told_apart_by(&self, kept_headers: &str, body: Option<&[u8]>) -> Vec<Option<String>> {
+        let headers = kept(kept_headers);
+        let parsed = self.scheme.parse(&headers, body.unwrap_or_default());
+        identity::told_apart_by(&self.scheme, &headers, &parsed)
+    }
+}
+
+/// The headers that were kept of a delivery.
+fn kept(json: &str) -> Headers {
+    let kept: std::collections::BTreeMap<String, String> = serde_json::from_str(json).unwrap_or_default();
+    Headers::from_iter(kept)
 }
 
 /// A stored body, read again.
@@ -393,6 +422,7 @@ pub struct Reread {
 struct Read<'a> {
     verifier: &'a Verifier,
     headers: &'a Headers,
+    query: Option<&'a str>,
     authentic: Authentic,
     now_ms: i64,
 }
@@ -409,10 +439,13 @@ impl Read<'_> {
         let fields = around.map_or(&Value::Null, |(_, fields)| fields);
         let identity = identity::identify(scheme, self.headers, &parsed, fields);
         let body_sha256: [u8; 32] = Sha256::digest(&body).into();
+        let mark = scheme.query_mark(self.query);
         let event_id = match identity.id {
             EventId::Own(id) => id,
-            EventId::Derived(facts) => scheme.sources.derived_key(facts, &body_sha256, self.now_ms),
-            EventId::BodyHash => body_key(&body_sha256),
+            EventId::Derived(facts) => {
+                scheme.sources.derived_key(facts, &body_sha256, mark.as_deref(), self.now_ms)
+            }
+            EventId::BodyHash => body_key(&body_sha256, mark.as_deref()),
             EventId::HeaderMissing(_) => return Err(Rejection::EventIdMissing),
         };
         let replay_key = scheme.has_replay_key().then(|| match &scheme.nonce {
@@ -423,8 +456,14 @@ impl Read<'_> {
             None => Sha256::new()
                 .chain_update(body_sha256)
                 .chain_update(identity.event_type.as_deref().unwrap_or_default())
+                .chain_update(mark.as_deref().unwrap_or_default())
                 .finalize()
                 .into(),
+        });
+        let fact_key = identity.fact.map(|pieces| {
+            let parts = [identity.event_type.as_deref(), identity.object_id.as_deref()];
+            let parts = parts.map(|part| part.unwrap_or_default().to_owned());
+            Sha256::digest(serde_json::json!([pieces, parts]).to_string()).into()
         });
         let event_type = identity.event_type.as_deref();
         let is_test_button = identity::is_test_button(scheme, self.headers, &parsed.json, event_type);
@@ -440,8 +479,11 @@ impl Read<'_> {
             content_type: self.headers.first("content-type").map(str::to_owned),
             body,
             envelope: around.map(|(envelope, _)| envelope.clone()),
+            query: self.query.map(str::to_owned),
             body_sha256,
             replay_key,
+            fact_key,
+            told_apart_by: identity.told_apart_by,
             json: parsed.json,
             defect: identity.defect,
             is_test_send: identity.is_test_send,
@@ -512,8 +554,11 @@ pub struct VerifiedEvent {
     content_type: Option<String>,
     body: Vec<u8>,
     envelope: Option<Envelope>,
+    query: Option<String>,
     body_sha256: [u8; 32],
     replay_key: Option<[u8; 32]>,
+    fact_key: Option<[u8; 32]>,
+    told_apart_by: Vec<Option<String>>,
     json: Value,
     defect: Option<String>,
     is_test_send: bool,
@@ -589,6 +634,12 @@ impl VerifiedEvent {
         self.envelope.as_ref()
     }
 
+    /// The query string of the URL, without `?`, as received; `None` where there was none. Whether it was signed is up
+    /// to the scheme.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
     /// The SHA-256 of [`VerifiedEvent::body`].
     pub fn body_sha256(&self) -> [u8; 32] {
         self.body_sha256
@@ -600,9 +651,21 @@ impl VerifiedEvent {
         self.replay_key
     }
 
+    /// What names the event where every subscription has ids of its own: the same for all of them. `None` where the id
+    /// names it.
+    pub fn fact_key(&self) -> Option<[u8; 32]> {
+        self.fact_key
+    }
+
+    /// What names the hook, the app or the account it came through, where the id is the same for all of them: two
+    /// bodies under one id are two events where these differ. Empty where that cannot be.
+    pub fn told_apart_by(&self) -> &[Option<String>] {
+        &self.told_apart_by
+    }
+
     /// The key of an event that has no id of its own: `body-sha256:` and the hash in hex.
     pub fn body_key(&self) -> String {
-        body_key(&self.body_sha256)
+        body_key(&self.body_sha256, None)
     }
 
     /// The body as JSON (for form bodies: the JSON inside the form, or its fields); `Null` where it could not

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::canonical::with_body_hash;
-use super::identity::{Form, Source, Sources, is_form};
+use super::identity::{self, Form, Source, Sources, is_form};
 use super::presets::{self, BodyVaries, Preset, TestSign};
 use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
 use super::wanted::Wanted;
@@ -417,9 +417,20 @@ impl Scheme {
         i64::try_from(super::time_in_body(timestamp, &parsed.json).ok()?).ok()
     }
 
+    /// Whether its events may name an account.
+    pub fn names_account(&self) -> bool {
+        self.sources.names_account()
+    }
+
     /// Whether the public URL is part of what is signed, so that it must be configured.
     pub fn signs_url(&self) -> bool {
         self.signed.contains(&Part::Url)
+    }
+
+    /// What tells deliveries of one body apart by their queries, where the signature covers the URL: an unsigned
+    /// query would make new events of one that somebody has copied.
+    pub(super) fn query_mark(&self, query: Option<&str>) -> Option<String> {
+        query.filter(|_| self.signs_url()).and_then(identity::query_mark)
     }
 
     /// Whether the secret can be a key of this scheme; `Ok(Some(warning))` when it is weak or odd.

@@ -1,13 +1,17 @@
 //! Which parts of a body are kept when it is parsed.
 //!
 //! The bytes are stored as they came; of their JSON a few fields are looked at. A tree of all the others
-//! costs more than all else that is done to verify a delivery, so they are checked and not kept.
+//! costs more than all else that is done to verify a delivery, so they are checked and not kept. On the way it is seen
+//! where an object has one name twice: of two readers one takes the first and one the last.
 
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 /// The fields to be kept, as a tree of the steps of their pointers.
@@ -20,6 +24,8 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
+    const NOTHING: Self = Self::Fields(BTreeMap::new());
+
     /// What JSON pointers (RFC 6901) lead to, with all that is inside it.
     pub(super) fn only<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::Fields(BTreeMap::new());
@@ -35,30 +41,105 @@ impl Wanted {
         wanted
     }
 
-    /// Takes and refuses exactly what `serde_json::from_str` of a [`Value`] does.
-    pub(super) fn parse(&self, text: &str) -> serde_json::Result<Value> {
+    /// Takes and refuses exactly what `serde_json::from_str` of a [`Value`] does, and says where a name comes twice.
+    pub(super) fn parse(&self, text: &str) -> serde_json::Result<(Value, Option<Twice>)> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = self.deserialize(&mut deserializer)?;
+        let found = RefCell::default();
+        let value =
+            Seed { wanted: self, place: Place::ROOT, found: &found }.deserialize(&mut deserializer)?;
         deserializer.end()?;
-        Ok(value)
+        Ok((value, found.into_inner()))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Wanted {
-    type Value = Value;
+/// An object with one name twice: of two parsers one takes the first and one the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Twice {
+    /// JSON pointers of the names that come twice, of those that are wanted; so many at most.
+    pub(super) names: Vec<String>,
+    place: Option<&'static str>,
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self {
-            Wanted::All => Value::deserialize(deserializer),
-            Wanted::Fields(fields) => deserializer.deserialize_any(Kept(fields)),
+impl Twice {
+    /// As the end of a sentence about the body. Names are the sender's own text and are not told.
+    pub(super) fn reason(&self) -> String {
+        let place = match self.place {
+            Some("") => "at its top level",
+            Some("/data") => "in data",
+            Some(_) => "in data.object",
+            None => "in one of its objects",
+        };
+        format!("the body has one name twice {place}: of two readers one takes the first, one the last")
+    }
+}
+
+/// Names that are remembered of one body.
+const TWICE_MAX: usize = 16;
+
+/// Distinct names that are remembered of one object that handlers look into.
+const NAMES_MAX: usize = 1 << 16;
+
+/// An object on the way through a body.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    outer: Option<&'a Place<'a>>,
+    name: &'a str,
+    /// The objects that handlers look into, whatever they read there.
+    is_watched: Option<&'static str>,
+}
+
+impl<'a> Place<'a> {
+    const ROOT: Self = Self { outer: None, name: "", is_watched: Some("") };
+
+    fn inner(&'a self, name: &'a str) -> Self {
+        Self { outer: Some(self), name, is_watched: self.watched(name) }
+    }
+
+    /// What the inner object of this name is called, where handlers look into it.
+    fn watched(&self, name: &str) -> Option<&'static str> {
+        match (self.is_watched, name) {
+            (Some(""), "data") => Some("/data"),
+            (Some("/data"), "object") => Some("/data/object"),
+            _ => None,
+        }
+    }
+
+    fn pointer(&self) -> String {
+        match self.outer {
+            None => String::new(),
+            Some(outer) => format!("{}/{}", outer.pointer(), self.name.replace('~', "~0").replace('/', "~1")),
         }
     }
 }
 
-/// Makes a tree of the wanted fields alone.
-struct Kept<'a>(&'a BTreeMap<String, Wanted>);
+/// What is wanted at a place, and where it is noted that a name comes twice.
+#[derive(Clone, Copy)]
+struct Seed<'a> {
+    wanted: &'a Wanted,
+    place: Place<'a>,
+    found: &'a RefCell<Option<Twice>>,
+}
 
-impl<'de> Visitor<'de> for Kept<'_> {
+impl Seed<'_> {
+    fn note(&self, name: Option<&str>) {
+        let mut found = self.found.borrow_mut();
+        let twice = found.get_or_insert_with(|| Twice { names: Vec::new(), place: self.place.is_watched });
+        if let Some(name) = name.filter(|_| twice.names.len() < TWICE_MAX) {
+            twice.names.push(self.place.inner(name).pointer());
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+/// Makes a tree of what is wanted alone.
+impl<'de> Visitor<'de> for Seed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,23 +166,39 @@ impl<'de> Visitor<'de> for Kept<'_> {
         Ok(Value::from(value))
     }
 
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
 
     /// The places before the last wanted one are kept, empty where nobody asks for them.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let places =
-            self.0.keys().filter_map(|step| step.parse::<usize>().ok()).max().map_or(0, |last| last + 1);
+        let places = match self.wanted {
+            Wanted::All => usize::MAX,
+            Wanted::Fields(fields) => {
+                fields.keys().filter_map(|step| step.parse::<usize>().ok()).max().map_or(0, |last| last + 1)
+            }
+        };
         let mut values = Vec::new();
-        for place in 0.. {
-            let wanted = (place < places).then(|| self.0.get(&place.to_string())).flatten();
+        for number in 0.. {
+            let wanted = match self.wanted {
+                Wanted::All => Some(&Wanted::All),
+                Wanted::Fields(fields) => {
+                    (number < places).then(|| fields.get(&number.to_string())).flatten()
+                }
+            };
             let value = match wanted {
-                Some(wanted) => list.next_element_seed(wanted)?,
+                // where an element stands in its list is nothing that an id is named by
+                Some(wanted) => {
+                    list.next_element_seed(Seed { wanted, place: self.place.inner("-"), ..self })?
+                }
                 None => list.next_element::<Checked>()?.map(|_| Value::Null),
             };
             match value {
-                Some(value) if place < places => values.push(value),
+                Some(value) if number < places => values.push(value),
                 Some(_) => {}
                 None => break,
             }
@@ -109,41 +206,124 @@ impl<'de> Visitor<'de> for Kept<'_> {
         Ok(Value::Array(values))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Value, A::Error> {
+        match self.wanted {
+            Wanted::All => self.whole(fields),
+            Wanted::Fields(wanted) => self.some(wanted, fields),
+        }
+    }
+}
+
+impl Seed<'_> {
+    fn whole<'de, A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut values = Map::new();
-        while let Some(known) = fields.next_key_seed(Name(self.0))? {
-            match known {
+        while let Some(name) = fields.next_key::<String>()? {
+            let seed = Seed { place: self.place.inner(&name), ..self };
+            let value = fields.next_value_seed(seed)?;
+            match values.entry(name) {
+                Entry::Vacant(entry) => drop(entry.insert(value)),
                 // of two with one name the last one counts
-                Some((name, wanted)) => drop(values.insert(name.clone(), fields.next_value_seed(wanted)?)),
-                None => {
-                    fields.next_value::<Checked>()?;
+                Entry::Occupied(mut entry) => {
+                    self.note(Some(entry.key()));
+                    entry.insert(value);
                 }
             }
         }
         Ok(Value::Object(values))
     }
+
+    fn some<'de, A: MapAccess<'de>>(
+        self,
+        wanted: &BTreeMap<String, Wanted>,
+        mut fields: A,
+    ) -> Result<Value, A::Error> {
+        let (mut values, names) = (Map::new(), Names::of(&self.place));
+        while let Some(known) = fields.next_key_seed(Name { wanted, names: &names, place: &self.place })? {
+            match known {
+                Known::Wanted(name, wanted) => {
+                    let seed = Seed { wanted, place: self.place.inner(name), ..self };
+                    let value = fields.next_value_seed(seed)?;
+                    if values.insert(name.clone(), value).is_some() {
+                        self.note(Some(name));
+                    }
+                }
+                // nothing of it is kept, but handlers may look into it
+                Known::Watched(name) => {
+                    let seed = Seed { wanted: &Wanted::NOTHING, place: self.place.inner(name), ..self };
+                    fields.next_value_seed(seed)?;
+                }
+                Known::Other => {
+                    fields.next_value::<Checked>()?;
+                }
+            }
+        }
+        if names.is_twice.get() {
+            self.note(None);
+        }
+        Ok(Value::Object(values))
+    }
+}
+
+/// The names of an object that handlers look into, by their hashes.
+struct Names {
+    seen: Option<RefCell<HashSet<u64>>>,
+    hasher: RandomState,
+    is_twice: Cell<bool>,
+}
+
+impl Names {
+    fn of(place: &Place<'_>) -> Self {
+        let seen = place.is_watched.map(|_| RefCell::default());
+        Self { seen, hasher: RandomState::new(), is_twice: Cell::new(false) }
+    }
+
+    fn meet(&self, name: &str) {
+        let Some(seen) = &self.seen else { return };
+        let mut seen = seen.borrow_mut();
+        if seen.len() < NAMES_MAX && !seen.insert(self.hasher.hash_one(name)) {
+            self.is_twice.set(true);
+        }
+    }
+}
+
+/// A field by its name.
+enum Known<'a> {
+    Wanted(&'a String, &'a Wanted),
+    /// An object that handlers look into.
+    Watched(&'static str),
+    Other,
 }
 
 /// Finds a field's name among those that are wanted, without a copy of it.
-struct Name<'a>(&'a BTreeMap<String, Wanted>);
+struct Name<'a, 'p> {
+    wanted: &'a BTreeMap<String, Wanted>,
+    names: &'p Names,
+    place: &'p Place<'p>,
+}
 
-impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<(&'a String, &'a Wanted)>;
+impl<'de, 'a> DeserializeSeed<'de> for Name<'a, '_> {
+    type Value = Known<'a>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<(&'a String, &'a Wanted)>;
+impl<'a> Visitor<'_> for Name<'a, '_> {
+    type Value = Known<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string key")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.get_key_value(name))
+        self.names.meet(name);
+        Ok(match (self.wanted.get_key_value(name), self.place.watched(name)) {
+            (Some((name, wanted)), _) => Known::Wanted(name, wanted),
+            (None, Some("/data")) => Known::Watched("data"),
+            (None, Some(_)) => Known::Watched("object"),
+            (None, None) => Known::Other,
+        })
     }
 }
 
@@ -225,6 +405,10 @@ mod tests {
 
     fn agree(text: &str) {
         let (whole, kept) = (serde_json::from_str::<Value>(text), Wanted::only(POINTERS).parse(text));
+        let kept = kept.map(|(kept, _)| kept);
+        let all = Wanted::All.parse(text).map(|(all, _)| all);
+        assert_eq!(whole.as_ref().ok(), all.as_ref().ok(), "{text}");
+        assert_eq!(whole.as_ref().err().map(ToString::to_string), all.err().map(|error| error.to_string()));
         match (whole, kept) {
             (Ok(whole), Ok(kept)) => {
                 for pointer in POINTERS {
@@ -248,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_is_not_kept() {
-        let kept = Wanted::only(["/b/c", "/l/1"]).parse(TEXTS[0]).unwrap();
+        let kept = Wanted::only(["/b/c", "/l/1"]).parse(TEXTS[0]).unwrap().0;
         assert_eq!(kept.to_string(), r#"{"b":{"c":{"deeper":[1,2]}},"l":[null,{"x":2,"y":3}]}"#);
     }
 
@@ -256,5 +440,29 @@ mod tests {
     fn whoever_wants_the_whole_gets_it_whatever_others_want_of_it() {
         assert_eq!(Wanted::only(["/a/b", "/a"]), Wanted::only(["/a", "/a/b"]));
         assert_eq!(Wanted::only(["/a", ""]), Wanted::All);
+    }
+
+    #[test]
+    fn a_name_that_comes_twice_is_seen_where_it_is_read_and_where_handlers_look() {
+        let twice = |wanted: &Wanted, text: &str| wanted.parse(text).unwrap().1.map(|twice| twice.names);
+        let some = Wanted::only(["/id", "/data/object/id", "/a/b"]);
+        let named = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        for (text, of_some, of_all) in [
+            (r#"{"id":1,"data":{"object":{"id":2,"x":[{"y":1}]}}}"#, None, None),
+            (r#"{"id":1,"id":1}"#, named(&["/id"]), named(&["/id"])),
+            (r#"{"id":1,"i\u0064":2}"#, named(&["/id"]), named(&["/id"])),
+            (r#"{"other":1,"other":2}"#, named(&[]), named(&["/other"])),
+            (r#"{"data":{"x":1,"x":2}}"#, named(&[]), named(&["/data/x"])),
+            (r#"{"data":{"object":{"amount":1,"amount":2}}}"#, named(&[]), named(&["/data/object/amount"])),
+            (r#"{"data":1,"data":{}}"#, named(&["/data"]), named(&["/data"])),
+            (r#"{"a":{"b":1,"b":2}}"#, named(&["/a/b"]), named(&["/a/b"])),
+            (r#"{"a":{"c":1,"c":2}}"#, None, named(&["/a/c"])),
+            (r#"{"list":[{"c":1,"c":2}]}"#, None, named(&["/list/-/c"])),
+        ] {
+            assert_eq!(twice(&some, text), of_some, "{text}");
+            assert_eq!(twice(&Wanted::All, text), of_all, "{text}");
+        }
+        let nobody = Wanted::only([]);
+        assert_eq!(twice(&nobody, r#"{"data":{"object":{"amount":1,"amount":2}}}"#), named(&[]));
     }
 }

@@ -8,8 +8,8 @@ use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
 use crate::config::wrapping;
 use crate::config::{
-    BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch, Replay,
-    duration_text, preset_exists, preset_name, preset_names, preset_never_retries, scheme_of,
+    ACCOUNT_REQUIRED, BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch,
+    Replay, duration_text, preset_exists, preset_name, preset_names, preset_never_retries, scheme_of,
 };
 use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
 
@@ -123,6 +123,12 @@ impl Checker {
                     "\"{handler}\": books money, and {name} does not sign the body; take it out, and fetch the object from the provider instead"
                 ));
             }
+        }
+        if raw.account.as_deref() == Some(ACCOUNT_REQUIRED) && !scheme.names_account() {
+            self.problem(
+                format!("{key}.account"),
+                format!("\"{ACCOUNT_REQUIRED}\": {name} names no account in its events; remove the key"),
+            );
         }
         for (typed, set) in [("replay", raw.replay.is_some()), ("replay_allow", !raw.replay_allow.is_empty())]
         {

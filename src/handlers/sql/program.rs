@@ -56,10 +56,11 @@ pub(super) enum Parameter {
     Endpoint,
     Account,
     Livemode,
+    Query,
     NowMs,
 }
 
-const PARAMETERS: [(&str, Parameter); 8] = [
+const PARAMETERS: [(&str, Parameter); 9] = [
     (":id", Parameter::Id),
     (":type", Parameter::Type),
     (":object", Parameter::Object),
@@ -67,6 +68,7 @@ const PARAMETERS: [(&str, Parameter); 8] = [
     (":endpoint", Parameter::Endpoint),
     (":account", Parameter::Account),
     (":livemode", Parameter::Livemode),
+    (":query", Parameter::Query),
     (":now_ms", Parameter::NowMs),
 ];
 

@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
         setup: "The repository's or organisation's Settings, Webhooks, Add webhook: Payload URL, content type application/json (a form is up to twice as long), a secret.",
         secret: "the secret you chose",
-        notes: "Never retries by itself. The delivery id is not signed. The object is the issue or pull request, else the repository.",
+        notes: "Never retries by itself. The delivery id is not signed, and it is the event's: several hooks and apps get the same one. Another body under it through another hook or installation is an event of its own, with the key ID:body-sha256:HASH; the same body is one event. The object is the issue or pull request, else the repository.",
         confirmed: "2026-11: with GitHub's published vector and the libraries @octokit/webhooks-methods 6.0.0 and gidgethub 6.0.0",
         recipe: Recipe {
             signature_header: "X-Hub-Signature-256",
@@ -29,12 +29,17 @@ pub(super) const ROWS: &[Preset] = &[
                 "json:/repository/owner/login",
                 "json:/installation/account/login",
             ],
+            told_apart_by: &[
+                "header:X-GitHub-Hook-ID",
+                "header:X-GitHub-Hook-Installation-Target-ID",
+                "json:/installation/id",
+            ],
             ..Recipe::PLAIN
         },
         kept_headers: &[
-            "X-GitHub-Hook-ID",
-            "X-GitHub-Hook-Installation-Target-ID",
             "X-GitHub-Hook-Installation-Target-Type",
+            "X-GitHub-Enterprise-Host",
+            "X-GitHub-Enterprise-Version",
         ],
         retries_by_itself: false,
         deadline_s: Some(10),
@@ -62,10 +67,11 @@ pub(super) const ROWS: &[Preset] = &[
             event_action: GITLAB.event_action,
             object_id: GITLAB.object_id,
             account: GITLAB.account,
+            told_apart_by: GITLAB.told_apart_by,
             integer_ids: GITLAB.integer_ids,
             ..STANDARD_WEBHOOKS
         },
-        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "Idempotency-Key"],
+        kept_headers: &["X-Gitlab-Instance", "X-Gitlab-Event", "X-Gitlab-Event-UUID", "Idempotency-Key"],
         body_bytes_max: Some(25 * 1024 * 1024),
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
         unconfirmed: "10 s to answer on gitlab.com",
@@ -110,7 +116,7 @@ pub(super) const ROWS: &[Preset] = &[
             account: &["json:/repository/workspace/slug"],
             ..Recipe::PLAIN
         },
-        kept_headers: &["X-Hook-UUID", "X-Request-UUID", "X-Attempt-Number"],
+        kept_headers: &["X-Hook-UUID", "X-Request-UUID", "X-Attempt-Number", "X-Event-Time"],
         tests: &[TestSign::Type("diagnostics:ping")],
         retries: "twice",
         unconfirmed: "10 s to answer",
@@ -138,6 +144,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         retries_by_itself: false,
+        kept_headers: &["X-Gitea-Event", "X-Forgejo-Event", "X-Forgejo-Event-Type", "X-Forgejo-Delivery"],
         retries: "never by itself",
         tests: &[TestSign::Equal("push", ["/before", "/after"])],
         unconfirmed: "that Forgejo signs alike",
@@ -187,6 +194,7 @@ pub(super) const ROWS: &[Preset] = &[
             integer_ids: true,
             ..Recipe::PLAIN
         },
+        kept_headers: &["Sentry-Hook-Timestamp"],
         retries_by_itself: false,
         deadline_s: Some(1),
         retries: "none stated; 1000 timeouts in 24 hours end the subscription",
@@ -257,7 +265,7 @@ pub(super) const ROWS: &[Preset] = &[
             account: &["json:/sys/space/sys/id"],
             ..Recipe::PLAIN
         },
-        kept_headers: &["X-Contentful-Webhook-Name"],
+        kept_headers: &["X-Contentful-Webhook-Name", "X-Contentful-CRN"],
         tolerance_s: 30,
         unconfirmed: "few attempts within a short time",
         ..Preset::PLAIN
@@ -294,6 +302,7 @@ const GITLAB: Recipe<'static> = Recipe {
     event_action: "json:/object_attributes/action",
     object_id: &["json:/object_attributes/id", "json:/project/path_with_namespace"],
     account: &["json:/project/path_with_namespace"],
+    told_apart_by: &["header:X-Gitlab-Webhook-UUID"],
     integer_ids: true,
     ..Recipe::PLAIN
 };

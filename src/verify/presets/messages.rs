@@ -26,6 +26,7 @@ pub(super) const ROWS: &[Preset] = &[
             event_type: &["json:/event/type", "json:/type", "json:/command"],
             object_id: &["json:/event/channel", "json:/channel/id", "json:/channel_id"],
             account: &["json:/team_id", "json:/team/id"],
+            told_apart_by: &["json:/api_app_id"],
             ..Recipe::PLAIN
         },
         kept_headers: &["X-Slack-Retry-Num", "X-Slack-Retry-Reason"],

@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://developers.docusign.com/platform/webhooks/connect/hmac/",
         setup: "Settings, Connect: add a configuration with the URL and JSON data format, include HMAC; Connect Keys: add a secret key.",
         secret: "a Connect key; each active key has a header of its own and all are tried",
-        notes: "No id: the key is event, envelope, recipient and time. XML bodies are quarantined.",
+        notes: "No id: the key is event, envelope, recipient and time. XML bodies are handed on as they are where no handler reads them, else quarantined.",
         confirmed: "2026-11: in other people's guides only; by formula",
         recipe: Recipe {
             signature_header: "X-DocuSign-Signature-*",

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Preset] = &[
             account: &["json:/merchant_id"],
             ..Recipe::PLAIN
         },
-        kept_headers: &["square-environment"],
+        kept_headers: &["square-environment", "square-initial-delivery-timestamp", "square-retry-number"],
         deadline_s: Some(10),
         retries: "after 1, 2, 4, 8, 16 and 32 minutes, then hourly to 72 hours; switched off after 3 weeks of failures",
         unconfirmed: "newer documentation may say 24 hours",
@@ -77,6 +77,8 @@ pub(super) const ROWS: &[Preset] = &[
             object_id: &["json:/data/id"],
             ..Recipe::PLAIN
         },
+        // the same event through two destinations, or sent again by hand
+        body_varies: BodyVaries::Fields(&["/notification_id"]),
         tolerance_s: 5,
         deadline_s: Some(5),
         retries: "live: 60 times over 3 days; sandbox: 3 times over 15 minutes",

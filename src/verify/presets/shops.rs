@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://shopify.dev/docs/apps/build/webhooks/subscribe/https",
         setup: "Subscribe in the app's shopify.app.toml or by API. For a shop's own hooks: Settings, Notifications, Webhooks.",
         secret: "the app's client secret; hooks made in the shop's settings have another one, shown there",
-        notes: "X-Shopify-Webhook-Id is the key: X-Shopify-Event-Id is shared by several topics. Id and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401.",
+        notes: "X-Shopify-Webhook-Id is the key. The same X-Shopify-Event-Id, topic and object under another Webhook-Id is the same event told by a second subscription: a duplicate, whatever API version its body has. Ids and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401.",
         confirmed: "2026-11: with @shopify/shopify-api 13.1.0",
         recipe: Recipe {
             signature_header: "X-Shopify-Hmac-Sha256",
@@ -22,14 +22,10 @@ pub(super) const ROWS: &[Preset] = &[
             api_version: &["header:X-Shopify-API-Version"],
             // as Shopify's own libraries do
             header_families: ["X-Shopify-", "shopify-"],
+            fact: &["header:X-Shopify-Event-Id"],
             ..SHOPIFY
         },
-        kept_headers: &[
-            "X-Shopify-Shop-Domain",
-            "X-Shopify-API-Version",
-            "X-Shopify-Event-Id",
-            "X-Shopify-Triggered-At",
-        ],
+        kept_headers: &["X-Shopify-Sub-Topic", "X-Shopify-Name", "X-Shopify-Test", "X-Shopify-Triggered-At"],
         bad_signature_status: 401,
         deadline_s: Some(5),
         tests: &[TestSign::Header("X-Shopify-Test", "true")],
@@ -42,7 +38,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://shopify.dev/docs/apps/build/webhooks",
         setup: "As Shopify, for the newer \"Events\" subscriptions, whose headers have no X-.",
         secret: "the app's client secret",
-        notes: "The same signature as Shopify under other header names; those of Shopify are taken too.",
+        notes: "The same signature as Shopify under other header names, and the same rule for second subscriptions; Shopify's own names are taken too.",
         confirmed: "2026-11: with @shopify/shopify-api 13.1.0",
         recipe: Recipe {
             signature_header: "shopify-hmac-sha256",
@@ -51,15 +47,10 @@ pub(super) const ROWS: &[Preset] = &[
             account: &["header:shopify-shop-domain"],
             api_version: &["header:shopify-api-version"],
             header_families: ["shopify-", "X-Shopify-"],
+            fact: &["header:shopify-event-id"],
             ..SHOPIFY
         },
-        kept_headers: &[
-            "shopify-shop-domain",
-            "shopify-api-version",
-            "shopify-event-id",
-            "shopify-action",
-            "shopify-triggered-at",
-        ],
+        kept_headers: &["shopify-sub-topic", "shopify-name", "shopify-action", "shopify-triggered-at"],
         bad_signature_status: 401,
         deadline_s: Some(5),
         tests: &[TestSign::Header("shopify-test", "true")],
@@ -84,7 +75,12 @@ pub(super) const ROWS: &[Preset] = &[
             integer_ids: true,
             ..Recipe::PLAIN
         },
-        kept_headers: &["X-WC-Webhook-Source", "X-WC-Webhook-ID", "X-WC-Webhook-Delivery-ID"],
+        kept_headers: &[
+            "X-WC-Webhook-Resource",
+            "X-WC-Webhook-Event",
+            "X-WC-Webhook-ID",
+            "X-WC-Webhook-Delivery-ID",
+        ],
         handshake: Handshake::WooCommercePing,
         retries_by_itself: false,
         deadline_s: Some(60),

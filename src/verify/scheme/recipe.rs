@@ -129,6 +129,12 @@ pub struct Recipe<'a> {
     /// Where there is no id, or only newer versions of the sender give one: what the key is made of, joined by colons. `body-sha256` is the
     /// body's hash, `arrival` our time of receipt (every delivery is then an event of its own).
     pub event_key: &'a [&'a str],
+    /// Where every subscription gets ids of its own: what names the event itself. The same value of all of these, with
+    /// the same type and object, is the same event, whatever its id and its body.
+    pub fact: &'a [&'a str],
+    /// Where the id is the event's and not the delivery's: what names the hook, the app or the account. Another body
+    /// under a known id is another event where one of these differs.
+    pub told_apart_by: &'a [&'a str],
     /// `json:/pointer` of a value that is used once, for signatures that do not cover the body.
     pub nonce: &'a str,
     /// Where its type is.
@@ -183,6 +189,8 @@ impl Recipe<'_> {
         batch: None,
         event_id: &[],
         event_key: &[],
+        fact: &[],
+        told_apart_by: &[],
         nonce: "",
         event_type: &[],
         event_action: "",

@@ -1,0 +1,137 @@
+//! Other bodies that came under an event's id: how they are shown, and how they are put to work.
+
+use inboxd::clock;
+use inboxd::config::Instance;
+use inboxd::inbox::Event;
+use inboxd::inbox::conflicts::{self, Conflict};
+use inboxd::outbox;
+use inboxd::proxy::{self, HandedOn};
+use inboxd::reviews::{self, Kind, Review};
+use rusqlite::{Connection, Transaction};
+use serde_json::{Value, json};
+
+use super::store::{self, read_failed, time};
+use super::{Exit, Failure, put};
+
+/// The other bodies of an event, each with its number from 1.
+pub(crate) fn of(conn: &Connection, endpoint: &str, event_id: &str) -> Result<Vec<Conflict>, Failure> {
+    conflicts::of_event(conn, endpoint, event_id).map_err(read_failed)
+}
+
+/// As `--json` prints them.
+pub(crate) fn to_json(conflicts: &[Conflict]) -> Value {
+    let one = |(number, conflict): (usize, &Conflict)| {
+        json!({
+            "number": number,
+            "event_type": conflict.event_type,
+            "object_id": conflict.object_id,
+            "payload_bytes": conflict.payload_bytes,
+            "received_at_ms": conflict.received_at_ms,
+            "put_to_work_as": conflict.worked_as,
+        })
+    };
+    (1..).zip(conflicts).map(one).collect()
+}
+
+/// As people read them, a line for each.
+pub(crate) fn lines(event_id: &str, conflicts: &[Conflict]) -> impl Iterator<Item = String> {
+    let line = move |(number, conflict): (usize, &Conflict)| {
+        let what = match (&conflict.worked_as, conflict.payload_bytes) {
+            (Some(key), _) => format!("put to work as {key}"),
+            (None, None) => "purged".to_owned(),
+            (None, Some(bytes)) => {
+                format!("{bytes} bytes; `inboxd events body {event_id} --conflict {number}` prints it")
+            }
+        };
+        format!("other body {number} {}: {what}", time(conflict.received_at_ms))
+    };
+    (1..).zip(conflicts).map(line)
+}
+
+/// The bytes of one of them, by its number.
+pub(crate) fn body(conn: &Connection, event: &Event, number: usize) -> Result<Vec<u8>, Failure> {
+    let found = of(conn, &event.endpoint, &event.event_id)?;
+    let Some(conflict) = number.checked_sub(1).and_then(|at| found.get(at)) else {
+        let message = format!(
+            "{} other bodies came under {}; `inboxd events show` lists them",
+            found.len(),
+            event.event_id
+        );
+        return Err(Failure::new(Exit::NotFound, message));
+    };
+    conflicts::payload_of(conn, conflict.id).map_err(read_failed)?.ok_or_else(|| {
+        Failure::new(Exit::NotFound, format!("the other body {number} of {} was purged", event.event_id))
+    })
+}
+
+/// `retry --conflict`: makes events of the bodies that were kept with a review, and closes it.
+pub(crate) fn retry(conn: &Connection, instance: &Instance, review_id: i64) -> Result<(), Failure> {
+    let review = reviews::find(conn, review_id).map_err(read_failed)?;
+    let review = review.filter(|review| review.kind == Kind::BodyConflict.as_str()).ok_or_else(|| {
+        let message = format!(
+            "there is no review {review_id} about another body; `inboxd reviews list` shows what there is"
+        );
+        Failure::new(Exit::NotFound, message)
+    })?;
+    let lines = put_to_work(conn, instance, &review.endpoint, &review.event_id)?;
+    if lines.is_empty() {
+        let message = format!(
+            "no other body of {} is left to put to work: it was done before, or purged ([retention] payload)",
+            review.event_id
+        );
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    lines.iter().try_for_each(|line| put(line))
+}
+
+/// Makes events of the other bodies of an event, in one transaction, and closes the open review about them. Returns a
+/// line for each.
+pub(crate) fn put_to_work(
+    conn: &Connection,
+    instance: &Instance,
+    endpoint: &str,
+    event_id: &str,
+) -> Result<Vec<String>, Failure> {
+    let waiting = of(conn, endpoint, event_id)?;
+    let waiting: Vec<_> = waiting.iter().filter(|conflict| conflict.worked_as.is_none()).collect();
+    let now_ms = clock::now_ms();
+    store::change(conn, |tx| {
+        let mut lines = Vec::new();
+        for conflict in &waiting {
+            if let Some((row, key)) = conflicts::put_to_work(tx, conflict.id, now_ms)? {
+                let how = work_on(tx, instance, endpoint, row, now_ms)?;
+                lines.push(format!(
+                    "the other body of {event_id} on {endpoint} is the event {key} now, which {how}\n"
+                ));
+            }
+        }
+        let open = reviews::about(tx, endpoint, event_id)?;
+        let is_open =
+            |review: &&Review| review.resolved_at_ms.is_none() && review.kind == Kind::BodyConflict.as_str();
+        for review in open.iter().filter(is_open).filter(|_| !lines.is_empty()) {
+            reviews::resolve(tx, review.id, "the other body was put to work as an event of its own", now_ms)?;
+        }
+        Ok(lines)
+    })
+}
+
+/// A worker takes it, or in proxy mode the outbox.
+fn work_on(
+    tx: &Transaction<'_>,
+    instance: &Instance,
+    endpoint: &str,
+    row: i64,
+    now_ms: i64,
+) -> rusqlite::Result<String> {
+    let sketch = instance.sketch(endpoint).filter(|sketch| sketch.is_proxy);
+    let Some(destination) = sketch.and_then(|sketch| sketch.forward.first()) else {
+        return Ok("is worked on by a running daemon now, by a stopped one at its next start".to_owned());
+    };
+    Ok(match proxy::hand_on(tx, row, destination, now_ms)? {
+        HandedOn::Queued if outbox::is_paused(tx, destination)? => {
+            format!("waits for {destination}, which is paused: `inboxd outbox resume {destination}` sends it")
+        }
+        HandedOn::Queued => format!("is handed to {destination}; `inboxd outbox list` shows how it goes"),
+        HandedOn::Held | HandedOn::Settled | HandedOn::Purged => "needs no work".to_owned(),
+    })
+}
