@@ -566,10 +566,10 @@ fn print_shows_every_default() {
 }
 
 #[test]
-fn the_largest_github_body_fits_by_default() {
+fn the_largest_github_body_fits_by_default_also_as_a_form() {
     let ran = Folder::with("[endpoint.g]\nprovider = \"github\"\nsecrets = [\"env:GOOD\"]\n")
         .run(&["check", "--json"]);
-    assert_eq!(ran.json()["config"]["endpoint"]["g"]["body_bytes_max"], 25 * 1024 * 1024);
+    assert_eq!(ran.json()["config"]["endpoint"]["g"]["body_bytes_max"], 50 * 1024 * 1024);
 }
 
 #[test]

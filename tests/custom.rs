@@ -145,6 +145,21 @@ fn a_time_may_be_recognised_by_itself() {
     }
 }
 
+#[test]
+fn a_time_that_tells_itself_is_read_whatever_the_unit_and_a_number_is_not_guessed() {
+    for (unit, time, word) in [
+        ("", rfc3339(now_s(), ".637747359"), "ignored"),
+        ("timestamp_unit = \"ms\"", rfc3339(now_s(), ""), "ignored"),
+        ("", format!("{}000", now_s()), "timestamp_outside_tolerance"),
+        ("timestamp_unit = \"ms\"", now_s().to_string(), "timestamp_outside_tolerance"),
+    ] {
+        let daemon = daemon(&format!("{DATED}{unit}"));
+        let lines = dated(&time);
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        assert!(post(&daemon, &lines).1.contains(word), "{unit} {time}: {}", daemon.log());
+    }
+}
+
 // ---- senders that sign nothing
 
 #[test]

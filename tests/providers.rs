@@ -291,6 +291,21 @@ fn what_nobody_signs_when_a_slack_command_is_saved_is_answered_and_nothing_else_
 }
 
 #[test]
+fn a_push_that_is_longer_as_a_form_than_github_allows_json_to_be_is_taken() {
+    let daemon = all_providers("");
+    // 9 MB of JSON, and more than 25 MiB on the wire
+    let body = format!("payload=%7B%22a%22%3A%22{}%22%7D", "%41".repeat(9_000_000));
+    assert!(body.len() > 25 << 20);
+    let signature =
+        format!("X-Hub-Signature-256: sha256={}", hmac_hex(SECRET.as_bytes(), &[body.as_bytes()]));
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    let lines = [form, &signature, "X-GitHub-Event: push", "X-GitHub-Delivery: f1"];
+    let (status, _, answer) = post(&daemon, "github", &lines, &body);
+    assert_eq!((status, answer.as_str()), (200, r#"{"outcome":"ignored"}"#), "{}", daemon.log());
+    assert_eq!(daemon.count(REVIEWS), 0);
+}
+
+#[test]
 fn the_ping_of_intercom_is_nobodys_work() {
     let daemon = all_providers("");
     let sent = |body: &str| {

@@ -521,8 +521,8 @@ fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i128, Flaw> {
     };
     let place = format!("{pointer} in the body");
     match at(json, pointer) {
-        Some(Value::Number(number)) => timestamp.unit.read(&number.to_string(), &place),
-        Some(Value::String(text)) => timestamp.unit.read(text, &place),
+        Some(Value::Number(number)) => timestamp.read(&number.to_string(), &place),
+        Some(Value::String(text)) => timestamp.read(text, &place),
         _ => Err(Flaw::TimestampMissing(place)),
     }
 }

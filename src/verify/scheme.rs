@@ -95,6 +95,8 @@ pub(super) struct SignatureHeader {
 pub(super) struct Timestamp {
     pub(super) place: TimestampPlace,
     pub(super) unit: TimeUnit,
+    /// A time as in RFC 3339 tells itself: it is read whatever the unit says.
+    or_rfc3339: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -214,7 +216,7 @@ impl Scheme {
             url_decoded: recipe.url_decoded,
             signed: template(name, recipe.signed)?,
             signed_headers_header: non_empty(recipe.signed_headers_header),
-            timestamp: Timestamp::build(recipe)?,
+            timestamp: Timestamp::build(recipe, name == CUSTOM)?,
             families: (recipe.header_families != ["", ""]).then(|| recipe.header_families.map(str::to_owned)),
             form: Form::build(recipe),
             form_field_signed: recipe.form_field_signed,
@@ -605,7 +607,17 @@ impl Challenge {
 }
 
 impl Timestamp {
-    fn build(recipe: &Recipe<'_>) -> Result<Option<Self>, String> {
+    /// Milliseconds since 1970. `place` is where the text stands.
+    pub(super) fn read(&self, text: &str, place: &str) -> Result<i128, Flaw> {
+        let read = self.unit.read(text, place);
+        if self.or_rfc3339 {
+            read.or_else(|flaw| TimeUnit::Rfc3339.read(text, place).map_err(|_| flaw))
+        } else {
+            read
+        }
+    }
+
+    fn build(recipe: &Recipe<'_>, or_rfc3339: bool) -> Result<Option<Self>, String> {
         let unit = one_of("timestamp_unit", recipe.timestamp_unit, &TimeUnit::WORDS)?;
         let text = recipe.timestamp;
         let place = match text.split_once(':') {
@@ -617,7 +629,7 @@ impl Timestamp {
                 return Err(rule("timestamp", text, "write header:NAME, pair:KEY or json:/pointer"));
             }
         };
-        Ok(Some(Self { place, unit }))
+        Ok(Some(Self { place, unit, or_rfc3339 }))
     }
 }
 

@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Console, Phone Numbers (or the product's settings): the webhook URL with HTTP POST. The auth token is on the account's dashboard.",
         secret: "the account's auth token, or the shared key's secret",
         notes: "The URL is signed, with the sorted fields of the form; JSON bodies by bodySHA256 in the URL. The answer is an empty TwiML document. Forms have no id: the key is the sids, the status and a hash of the body; of Event Streams (a JSON array) it is the event's id. Twilio signs the query as you typed it and may send it sorted: a URL whose parameters are not in alphabetical order can be refused as a mismatch, so write them in that order.",
-        confirmed: "2026-11: with the twilio libraries 6.3.1 (Node) and 9.13.0 (Python)",
+        confirmed: "2026-12: with twilio 6.3.1 (Node), forms and ports of the URL both ways; 2026-11: with 9.13.0 (Python). Event Streams by formula",
         recipe: Recipe {
             signature_header: "X-Twilio-Signature",
             encoding: "base64",

@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Wherever the sender has its webhook settings: the URL, and its whsec_ secret for you.",
         secret: "the whsec_ secret",
         notes: "For every sender that follows the specification with a whsec_ secret. Asymmetric v1a signatures are skipped.",
-        confirmed: "2026-11: with the specification 1.0.0 and standardwebhooks 1.1.0",
+        confirmed: "2026-12: with the specification 1.0.0, and standardwebhooks 1.1.0 (Python) and 1.1.1 (Node), both ways",
         recipe: Recipe {
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add Endpoint: URL, format Raw, a secret, the events.",
         secret: "the endpoint's secret, the whole text, whatever its prefix",
         notes: "Standard Webhooks headers. The key is what stands in base64 after whsec_ for secrets made since 2026-09-08, and the whole text for older ones and those you chose: both are tried, and forwards are signed with both. Redirects fail.",
-        confirmed: "2026-11: with @polar-sh/sdk 0.49.0 and polar-sdk 1.0.2 for the whole secret; the change of 2026-09-08: 2026-12, in Polar's pull requests 14102 and 14117",
+        confirmed: "2026-12: with @polar-sh/sdk 0.49.0 (whole secret) and standardwebhooks 1.1.1 (decoded), both ways; the date of the change in Polar's pull requests 14102 and 14117",
         recipe: Recipe {
             signature_header: "webhook-signature",
             event_id: &["header:webhook-id"],

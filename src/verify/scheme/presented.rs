@@ -84,7 +84,7 @@ impl Scheme {
             TimestampPlace::Json(_) => return Ok(("", None)),
         };
         let text = text.ok_or_else(|| Flaw::TimestampMissing(place.to_string()))?;
-        Ok((text, Some(timestamp.unit.read(text, &place)?)))
+        Ok((text, Some(timestamp.read(text, &place)?)))
     }
 
     /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
