@@ -118,7 +118,10 @@ impl Watch {
         match self.on {
             AlertOn::Review => (
                 seen.reviews_open,
-                format!("{} reviews wait for a person: inboxd reviews list", seen.reviews_open),
+                match seen.reviews_open {
+                    1 => "1 review waits for a person: inboxd reviews list".to_owned(),
+                    count => format!("{count} reviews wait for a person: inboxd reviews list"),
+                },
             ),
             AlertOn::Oldest(age) => {
                 let waiting = seen.oldest_waiting.filter(|waiting| *waiting >= age);
@@ -130,7 +133,10 @@ impl Watch {
             }
             AlertOn::Dead => (
                 seen.outbox_dead,
-                format!("{} outbox rows were given up: inboxd outbox list", seen.outbox_dead),
+                match seen.outbox_dead {
+                    1 => "1 outbox row was given up: inboxd outbox list --state dead".to_owned(),
+                    count => format!("{count} outbox rows were given up: inboxd outbox list --state dead"),
+                },
             ),
             AlertOn::Failing(age) => (
                 if seen.failing_for >= age { seen.failing } else { 0 },

@@ -15,6 +15,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// So many of them: `1 event`, `2 events`.
+pub fn counted(count: i64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Control characters, those that change the direction of text, and those that cannot be seen.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()

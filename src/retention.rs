@@ -16,6 +16,7 @@ use crate::bookkeeping;
 use crate::db::OpenError;
 use crate::inbox::tombstones;
 use crate::outbox;
+use crate::printable::counted;
 use crate::retry;
 use crate::stretch::{Row, Stretch};
 use crate::timeline::{self, Timeline};
@@ -227,9 +228,12 @@ impl Purge {
         Ok(false)
     }
 
-    /// What was done, or would be.
+    /// What was done, or would be; `nothing` where it is nothing.
     pub fn summary(&self) -> String {
-        format!("{} payloads and {} keys", self.payloads, self.keys)
+        if (self.payloads, self.keys) == (0, 0) {
+            return "nothing".to_owned();
+        }
+        format!("{} and {}", counted(self.payloads, "payload"), counted(self.keys, "key"))
     }
 
     fn begin(&mut self, reader: &Connection, changes: &impl Changes, now_ms: i64) -> Result<(), WriteError> {

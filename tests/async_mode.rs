@@ -157,8 +157,8 @@ fn payloads_are_purged_first_and_keys_later_and_the_books_never_change() {
         daemon.sql().execute_batch(&sql).unwrap();
     };
     age(31);
-    assert_eq!(daemon.inboxd(&["purge", "--dry-run"]).stdout, "would purge 1 payloads and 0 keys\n");
-    assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 1 payloads and 0 keys\n");
+    assert_eq!(daemon.inboxd(&["purge", "--dry-run"]).stdout, "would purge 1 payload and 0 keys\n");
+    assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 1 payload and 0 keys\n");
     assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE payload IS NULL"), 1);
     assert_eq!(
         daemon
@@ -168,11 +168,11 @@ fn payloads_are_purged_first_and_keys_later_and_the_books_never_change() {
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"duplicate"}"#.to_owned()));
     assert_eq!(daemon.inboxd(&["events", "body", "evt_1"]).code, 4);
     age(370);
-    assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 0 payloads and 1 keys\n");
+    assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 0 payloads and 1 key\n");
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"accepted"}"#.to_owned()));
     daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
-    assert!(daemon.inboxd(&["status"]).stdout.contains("0 payloads and 1 keys"));
+    assert!(daemon.inboxd(&["status"]).stdout.contains("0 payloads and 1 key"));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn people_are_told_by_a_program_when_a_review_opens_and_without_the_body() {
     assert!(std::fs::read_to_string(&told).unwrap().contains("this is a test"));
     daemon.stripe(&invoice_event("evt_1", "voided", "in_1", 4200));
     daemon.stripe(&invoice_event("evt_2", "paid", "in_1", 4200));
-    let is_told = || std::fs::read_to_string(&told).unwrap().contains("1 reviews wait");
+    let is_told = || std::fs::read_to_string(&told).unwrap().contains("1 review waits");
     daemon.wait_for("somebody is told", is_told);
     assert!(!std::fs::read_to_string(&told).unwrap().contains("in_1"));
 }

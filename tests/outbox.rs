@@ -1053,7 +1053,7 @@ fn rows_for_a_destination_that_is_not_configured_any_more_are_told_of() {
     assert!(!daemon.inboxd(&["check"]).stdout.contains("[destination.app]"));
     drop(daemon);
     std::fs::write(dir.path().join("inboxd.toml"), support::CONFIG).unwrap();
-    let said = "1 rows of the outbox wait for the destination app, which is not in the configuration";
+    let said = "1 row of the outbox waits for the destination app, which is not in the configuration";
     let check = support::inboxd(dir.path(), &["check"]);
     assert_eq!(check.code, 0);
     assert!(check.stdout.contains(said) && check.stdout.contains("put [destination.app] back"), "{check:?}");

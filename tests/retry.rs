@@ -262,3 +262,26 @@ fn a_database_that_another_process_writes_to_is_busy_for_every_act() {
         }
     });
 }
+
+#[test]
+fn what_a_person_has_decided_on_is_not_undone_by_a_filter() {
+    let daemon = Daemon::start();
+    for n in [1, 2] {
+        daemon.stripe(&support::invoice_event(&format!("evt_v{n}"), "voided", &format!("in_{n}"), 100));
+        daemon.stripe(&support::invoice_event(&format!("evt_p{n}"), "paid", &format!("in_{n}"), 100));
+    }
+    assert_eq!(daemon.inboxd(&["resolve", "1", "--note", "refunded"]).code, 0);
+    let counted = daemon.inboxd(&["retry", "--state", "quarantined"]);
+    assert!(counted.stderr.contains("would retry 1 event ("), "{counted:?}");
+    assert!(counted.stderr.contains("a person has decided on 1 more"), "{counted:?}");
+    let attempts = "SELECT attempts FROM webhook_inbox WHERE event_id = 'evt_p1'";
+    let before = daemon.count(attempts);
+    let ran = daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]);
+    assert!(ran.stdout.starts_with("1 event is tried again"), "{ran:?}");
+    daemon.wait_for_count("SELECT attempts FROM webhook_inbox WHERE event_id = 'evt_p2'", before + 1);
+    assert_eq!(daemon.count(attempts), before);
+    assert_eq!(daemon.inboxd(&["resolve", "2", "--note", "refunded"]).code, 0);
+    let none = daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]);
+    assert!(none.code == 0 && none.stderr.contains("people have decided on all that matches"), "{none:?}");
+    assert!(daemon.inboxd(&["retry", "evt_p1"]).stdout.starts_with("evt_p1 on billing is tried again"));
+}

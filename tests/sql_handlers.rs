@@ -564,7 +564,7 @@ fn a_reload_takes_all_files_or_none() {
     write("b.sql", "INSERT INTO seen VALUES ('b', 2);");
     write("c.sql", "INSERT INTO seen VALUES ('c', 2);");
     reload();
-    daemon.wait_for_log("reloaded 1 folders of SQL");
+    daemon.wait_for_log("reloaded 1 folder of SQL");
     for (id, event_type) in [("evt_3", "a"), ("evt_4", "b"), ("evt_5", "c")] {
         assert_eq!(send(&daemon, id, event_type), ok(PROCESSED));
     }

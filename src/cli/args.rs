@@ -1,11 +1,13 @@
 //! The grammar of the command line, and nothing else: the one source of parsing, `--help`, the
 //! completions and the manual.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
-use inboxd::config::parse_signed_duration;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, ArgGroup, Args, Command, Parser, Subcommand};
+use inboxd::config::{parse_signed_duration, preset_names};
 use jiff::SignedDuration;
 
 /// Receives webhooks and turns every business fact into exactly one business effect, on SQLite.
@@ -87,7 +89,7 @@ pub(crate) struct InitArgs {
     /// Where to write it [default: --config, else inboxd.toml]
     pub(crate) path: Option<PathBuf>,
     /// Who sends: a name from `inboxd providers list`, or custom
-    #[arg(long, default_value = "stripe")]
+    #[arg(long, default_value = "stripe", value_parser = Names::of_providers(), hide_possible_values = true)]
     pub(crate) provider: String,
     /// The endpoint's name [default: billing for stripe, else the provider's name]
     #[arg(long, value_name = "NAME")]
@@ -113,7 +115,7 @@ pub(crate) struct ServeArgs {
 #[command(group(ArgGroup::new("send_secret").args(["secret_env", "secret_file"]).requires("to")))]
 pub(crate) struct SendArgs {
     /// Whose delivery to imitate, e.g. stripe; may be left out with --endpoint
-    #[arg(value_name = "PROVIDER")]
+    #[arg(value_name = "PROVIDER", value_parser = Names::of_providers(), hide_possible_values = true)]
     pub(crate) provider_or_type: String,
     /// The event's type, e.g. invoice.paid; several, separated by commas, are events about one object
     #[arg(value_name = "TYPE[,TYPE...]", value_parser = parse_types, required_unless_present = "endpoint")]
@@ -185,7 +187,13 @@ fn parse_types(text: &str) -> Result<EventTypes, String> {
 #[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).multiple(true)))]
 pub(crate) struct VerifyArgs {
     /// Whose delivery it is: a name from `inboxd providers list`
-    #[arg(long, required_unless_present = "endpoint", requires = "verify_secret")]
+    #[arg(
+        long,
+        required_unless_present = "endpoint",
+        requires = "verify_secret",
+        value_parser = Names::of_providers(),
+        hide_possible_values = true
+    )]
     pub(crate) provider: Option<String>,
     /// Scheme, secrets, tolerance and URL of this configured endpoint
     #[arg(long, value_name = "NAME", conflicts_with_all = ["provider", "secret_env", "secret_file"])]
@@ -494,6 +502,7 @@ pub(crate) struct ProvidersListArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ProviderArgs {
     /// The provider's name, e.g. shopify
+    #[arg(value_parser = Names::of_providers(), hide_possible_values = true)]
     pub(crate) name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -504,13 +513,39 @@ pub(crate) struct ProviderArgs {
 #[derive(Debug, Args)]
 pub(crate) struct QueryArgs {
     /// One SELECT
-    pub(crate) sql: String,
+    #[arg(required_unless_present = "tables")]
+    pub(crate) sql: Option<String>,
+    /// List the tables with their columns
+    #[arg(long, conflicts_with = "sql")]
+    pub(crate) tables: bool,
     /// Print one JSON object per row
     #[arg(long, conflicts_with = "csv")]
     pub(crate) json: bool,
     /// Print CSV with a header line
     #[arg(long)]
     pub(crate) csv: bool,
+}
+
+/// Names that completions offer. Any other text is taken as well: the verb knows better why it is wrong.
+#[derive(Debug, Clone)]
+pub(crate) struct Names(pub(crate) Vec<&'static str>);
+
+impl Names {
+    fn of_providers() -> Self {
+        Self(preset_names())
+    }
+}
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+    }
 }
 
 /// `completions`

@@ -81,7 +81,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Alert(verb) => alert::run(&verb, &context),
         Verb::Providers(verb) => providers::run(&verb),
         Verb::Query(args) => query::run(&args, &context),
-        Verb::Completions(args) => completions::run(&args),
+        Verb::Completions(args) => completions::run(&args, &context),
         Verb::Man => man::run(),
     }
 }

@@ -5,9 +5,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use inboxd::config::closest;
 use inboxd::db;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Rows};
+use rusqlite::{Connection, Row, Rows};
 use serde_json::{Map, Value, json};
 
 use super::args::QueryArgs;
@@ -18,10 +19,17 @@ use super::{Context, Data, Exit, Failure, put, say};
 const TABLE_ROWS_MAX: usize = 10_000;
 const TABLE_BYTES_MAX: usize = 32 << 20;
 
+/// Of a statement that is wrong, so much is shown.
+const PLACE_CHARS: usize = 24;
+
 /// Prints a table, NDJSON or CSV.
 pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open_as_it_is(context)?;
-    let mut statement = conn.prepare(&args.sql).map_err(wrong_statement)?;
+    let sql = match &args.sql {
+        Some(sql) if !args.tables => sql.as_str(),
+        _ => TABLES,
+    };
+    let mut statement = conn.prepare(sql).map_err(|error| wrong_statement(error, &conn))?;
     if !statement.readonly() || statement.column_count() == 0 {
         return Err(Failure::new(
             Exit::Refused,
@@ -39,12 +47,48 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// A busy or damaged file is no fault of the statement.
-fn wrong_statement(error: rusqlite::Error) -> Failure {
+/// Tables and views with their columns; those that SQLite keeps for itself are not shown.
+const TABLES: &str = "
+    SELECT tables.name AS \"table\", group_concat(columns.name, ', ' ORDER BY columns.cid) AS columns
+      FROM pragma_table_list AS tables
+      JOIN pragma_table_info(tables.name) AS columns
+     WHERE tables.schema = 'main' AND tables.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+     GROUP BY tables.name
+     ORDER BY tables.name";
+
+/// A busy or damaged file is no fault of the statement. Of a fault in it more is said than SQLite says: where it is,
+/// what may have been meant, and how to see what there is.
+fn wrong_statement(error: rusqlite::Error, conn: &Connection) -> Failure {
     if db::is_storage_error(&error) {
         return read_failed(error);
     }
-    Failure::new(Exit::Usage, db::without_sql(&error))
+    let mut message = db::without_sql(&error);
+    if let rusqlite::Error::SqlInputError { sql, offset, .. } = &error
+        && let Some(place) = usize::try_from(*offset).ok().and_then(|offset| place(sql, offset))
+    {
+        message.push_str(&format!(", {place}"));
+    }
+    let meant = message.strip_prefix("no such table: ").and_then(|rest| {
+        let typed = rest.split(',').next().unwrap_or_default().trim_start_matches("main.");
+        closest(typed, names(conn).iter().map(String::as_str)).map(str::to_owned)
+    });
+    if let Some(meant) = meant {
+        message.push_str(&format!("; did you mean {meant}?"));
+    }
+    Failure::new(Exit::Usage, format!("{message}; `inboxd query --tables` lists tables and columns"))
+}
+
+/// Where in the statement, with a few words from there.
+fn place(sql: &str, offset: usize) -> Option<String> {
+    let rest: String = sql.get(offset..)?.chars().take(PLACE_CHARS).collect();
+    let rest = rest.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!rest.is_empty()).then(|| format!("at character {}: {rest:?}", sql[..offset].chars().count() + 1))
+}
+
+/// Nothing where they cannot be read: this only helps a sentence.
+fn names(conn: &Connection) -> Vec<String> {
+    let names = conn.prepare("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')");
+    names.and_then(|mut names| names.query_map([], |row| row.get(0))?.collect()).unwrap_or_default()
 }
 
 /// The keys of an object: a name that comes again gets a number.

@@ -6,7 +6,7 @@ use inboxd::config::{Instance, Sketch};
 use inboxd::inbox::{self, Event, Filter, Tally, queue};
 use inboxd::outbox;
 use inboxd::proxy::{self, HandedOn};
-use inboxd::{clock, printable::printable};
+use inboxd::{clock, printable::printable, reviews};
 use rusqlite::{Connection, Transaction};
 
 use super::args::{FAILING, RetryArgs};
@@ -87,7 +87,9 @@ fn retry_matching(
     }
     let limit = args.filters.shared.limit.limit;
     let tallies = inbox::tally(conn, filter).map_err(read_failed)?;
-    let found = Choice::of(&tallies, filter);
+    let waits = |state: &str| tallies.iter().any(|(name, _)| name == state);
+    let decided = if waits("quarantined") { decided_count(conn, filter)? } else { 0 };
+    let found = Choice::of(&tallies, decided, filter);
     if !args.yes {
         return found.would_retry(limit);
     }
@@ -121,8 +123,13 @@ fn retry_all(
         let events = inbox::list_after(conn, filter, after_id, STRETCH).map_err(read_failed)?;
         let Some(last) = events.last() else { return Ok(fates) };
         after_id = last.id;
-        let chosen = events.iter().filter(|event| is_chosen(&event.state, filter));
-        let chosen: Vec<_> = chosen.take(usize::try_from(most - count).unwrap_or(usize::MAX)).collect();
+        let mut chosen = Vec::new();
+        for event in events.iter().filter(|event| is_chosen(&event.state, filter)) {
+            if chosen.len() < usize::try_from(most - count).unwrap_or(usize::MAX) && !is_decided(conn, event)?
+            {
+                chosen.push(event);
+            }
+        }
         let retried = store::change(conn, |tx| {
             chosen
                 .iter()
@@ -148,16 +155,40 @@ fn is_chosen(state: &str, filter: &Filter) -> bool {
     }
 }
 
+/// Whether a person has closed what was asked about it: a filter does not undo that, a name does.
+fn is_decided(conn: &Connection, event: &Event) -> Result<bool, Failure> {
+    if event.state != "quarantined" {
+        return Ok(false);
+    }
+    let reviews = reviews::about(conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
+    Ok(!reviews.is_empty() && reviews.iter().all(|review| review.resolved_at_ms.is_some()))
+}
+
+fn decided_count(conn: &Connection, filter: &Filter) -> Result<i64, Failure> {
+    let filter = Filter { state: Some("quarantined".to_owned()), ..filter.clone() };
+    let (mut after_id, mut count) = (0, 0);
+    loop {
+        let events = inbox::list_after(conn, &filter, after_id, STRETCH).map_err(read_failed)?;
+        let Some(last) = events.last() else { return Ok(count) };
+        after_id = last.id;
+        for event in &events {
+            count += i64::from(is_decided(conn, event)?);
+        }
+    }
+}
+
 /// What a filter has chosen.
 struct Choice {
     wanted: i64,
+    /// Of the rest, those that a person has decided on.
+    decided: i64,
     rest: i64,
     ends: Option<(i64, i64)>,
 }
 
 impl Choice {
-    fn of(tallies: &[(String, Tally)], filter: &Filter) -> Self {
-        let mut choice = Self { wanted: 0, rest: 0, ends: None };
+    fn of(tallies: &[(String, Tally)], decided: i64, filter: &Filter) -> Self {
+        let mut choice = Self { wanted: -decided, decided, rest: 0, ends: None };
         for (state, tally) in tallies {
             if !is_chosen(state, filter) {
                 choice.rest += tally.count;
@@ -171,11 +202,17 @@ impl Choice {
     }
 
     fn nothing(&self) -> &'static str {
-        if self.rest > 0 { "no event that matches needs work" } else { "no event matches" }
+        if self.decided > 0 {
+            "people have decided on all that matches (`inboxd reviews list --all`); name events by their ids to retry them"
+        } else if self.rest > 0 {
+            "no event that matches needs work"
+        } else {
+            "no event matches"
+        }
     }
 
     fn would_retry(&self, limit: Option<u32>) -> Result<(), Failure> {
-        let Some((oldest_ms, newest_ms)) = self.ends else {
+        let Some((oldest_ms, newest_ms)) = self.ends.filter(|_| self.wanted > 0) else {
             say(self.nothing());
             return Ok(());
         };
@@ -184,6 +221,11 @@ impl Choice {
             0 => String::new(),
             1 => "; 1 more needs no work".to_owned(),
             rest => format!("; {rest} more need no work"),
+        };
+        let rest = match self.decided {
+            0 => rest,
+            1 => format!("{rest}; a person has decided on 1 more"),
+            decided => format!("{rest}; people have decided on {decided} more"),
         };
         let cut = if count < self.wanted {
             format!("the oldest {count} of {}, and there are more: --limit takes them; ", self.wanted)

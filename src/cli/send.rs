@@ -108,7 +108,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
     }
     let order = order(args, messages.len())?;
     let next = AtomicUsize::new(0);
-    let tally = Mutex::new(Tally::default());
+    let tally = Mutex::new(Tally { tolerance: target.tolerance, ..Tally::default() });
     let agent = agent();
     thread::scope(|scope| {
         for _ in 0..usize::from(args.concurrency).min(order.len()) {
@@ -472,6 +472,10 @@ enum Verdict {
     AsItShouldBe,
     /// 503: it takes nothing now.
     Unavailable,
+    /// 409: another copy of it is being worked on.
+    InProgress,
+    /// Any other 5xx: it could not do its work.
+    Failed,
     /// Of a genuine delivery.
     Refused,
     /// Of a spoiled signature.
@@ -480,16 +484,22 @@ enum Verdict {
     NotJudged,
 }
 
-fn judge(args: &SendArgs, answer: &Answer) -> Verdict {
+fn judge(args: &SendArgs, tolerance: Duration, answer: &Answer) -> Verdict {
     let is_success = (200..300).contains(&answer.status);
     // PagerDuty's endpoint answers 503 where others answer 400; another receiver may have no words at all
     let speaks_of_signature = answer.error().is_some_and(|error| error.starts_with("signature_"));
     let is_refusal = SIGNATURE_REFUSALS.contains(&answer.status) && args.to.is_some();
+    // a time beyond the tolerance was asked for, and its refusal is right
+    let speaks_of_time = answer.error().is_some_and(|error| error == "timestamp_outside_tolerance");
+    let is_late = args.skew.is_some_and(|skew| skew.unsigned_abs() > tolerance);
     match (args.bad_signature, is_success) {
         (false, true) => Verdict::AsItShouldBe,
         (true, true) => Verdict::Accepted,
         (true, false) if speaks_of_signature || is_refusal => Verdict::AsItShouldBe,
+        (_, false) if is_late && (speaks_of_time || is_refusal) => Verdict::AsItShouldBe,
         (_, false) if answer.status == 503 => Verdict::Unavailable,
+        (_, false) if answer.status == 409 => Verdict::InProgress,
+        (_, false) if answer.status >= 500 => Verdict::Failed,
         (false, false) => Verdict::Refused,
         (true, false) => Verdict::NotJudged,
     }
@@ -498,10 +508,17 @@ fn judge(args: &SendArgs, answer: &Answer) -> Verdict {
 /// What became of all deliveries, in numbers.
 #[derive(Default)]
 struct Tally {
+    /// The endpoint's.
+    tolerance: Duration,
     answers: BTreeMap<String, u64>,
     other_answers: u64,
+    as_it_should_be: u64,
     unanswered: u64,
     unavailable: u64,
+    in_progress: u64,
+    failed: u64,
+    /// The status of the latest of those.
+    failed_with: u16,
     refused: u64,
     accepted: u64,
     not_judged: u64,
@@ -533,17 +550,22 @@ impl Tally {
         } else {
             self.other_answers += 1;
         }
-        match judge(args, &answer) {
-            Verdict::AsItShouldBe => {}
+        let verdict = judge(args, self.tolerance, &answer);
+        // what was right but may surprise is explained as well
+        if let Some(error) = answer.error().filter(|error| explains(verdict, error)) {
+            *self.errors.entry(error).or_default() += 1;
+        }
+        match verdict {
+            Verdict::AsItShouldBe => self.as_it_should_be += 1,
             Verdict::Unavailable => self.unavailable += 1,
+            Verdict::InProgress => self.in_progress += 1,
+            Verdict::Failed => {
+                self.failed += 1;
+                self.failed_with = answer.status;
+            }
             Verdict::Accepted => self.accepted += 1,
             Verdict::NotJudged => self.not_judged += 1,
-            Verdict::Refused => {
-                self.refused += 1;
-                if let Some(error) = answer.error().filter(|error| has_advice(error)) {
-                    *self.errors.entry(error).or_default() += 1;
-                }
-            }
+            Verdict::Refused => self.refused += 1,
         }
     }
 
@@ -570,18 +592,33 @@ impl Tally {
             failed(Exit::Failed, "accepted a spoiled signature")
         } else if self.refused > 0 {
             failed(Exit::Failed, "refused a genuine delivery")
+        } else if self.failed > 0 {
+            let status = self.failed_with;
+            failed(Exit::Failed, &format!("failed at its own side ({status}); its log says why"))
         } else if self.not_judged > 0 {
             failed(Exit::Failed, "refused, but not because of the signature")
         } else if self.unavailable > 0 {
             failed(Exit::Busy, "is unavailable; its log says why")
+        } else if self.in_progress > 0 && self.as_it_should_be == 0 {
+            failed(Exit::Busy, "is at work on another copy of it (409); send it again in a moment")
         } else {
             Ok(())
         }
     }
 }
 
-fn has_advice(error: &str) -> bool {
-    matches!(error, "signature_mismatch" | "timestamp_outside_tolerance" | "scope_mismatch")
+fn explains(verdict: Verdict, error: &str) -> bool {
+    match verdict {
+        Verdict::Refused => {
+            matches!(error, "signature_mismatch" | "timestamp_outside_tolerance" | "scope_mismatch")
+        }
+        Verdict::AsItShouldBe => error == "timestamp_outside_tolerance",
+        Verdict::Unavailable
+        | Verdict::InProgress
+        | Verdict::Failed
+        | Verdict::Accepted
+        | Verdict::NotJudged => false,
+    }
 }
 
 fn advice(error: &str, args: &SendArgs, target: &Target) -> String {

@@ -3,6 +3,7 @@
 use inboxd::config::{Address, Config, Fingerprints, MissingSecrets};
 use inboxd::daemon::{Daemon, Ended, StartError};
 use inboxd::logging;
+use inboxd::printable::counted;
 use inboxd::verify::Secret;
 
 use super::args::ServeArgs;
@@ -123,8 +124,8 @@ impl About {
     /// `ready …` is the line that scripts may wait for.
     fn tell(&self, daemon: &Daemon) {
         say(&format!("inboxd {} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()));
-        let events = daemon.events_stored();
-        say(&format!("data     {} ({events} events so far)", self.database.display()));
+        let events = counted(daemon.events_stored(), "event");
+        say(&format!("data     {} ({events} so far)", self.database.display()));
         let base = self.public_url.clone().unwrap_or_else(|| daemon.webhooks().url());
         let fingerprints = Fingerprints::kept(&self.data_dir);
         let shown = |secret: &Secret| format!("{} ({})", secret.label(), fingerprints.text(secret));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use inboxd::clock;
 use inboxd::config::{Instance, parse_duration};
 use inboxd::db::{self, OpenError};
+use inboxd::inbox::failures::{self, FailingEvent};
 use inboxd::inbox::{self, Event};
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction};
@@ -14,6 +15,7 @@ use super::args::{Limit, SharedFilters};
 use super::{Context, Exit, Failure, say};
 
 pub(crate) use super::table::table;
+pub(crate) use inboxd::printable::counted;
 
 /// A reader that runs longer keeps the daemon's log from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
@@ -56,10 +58,7 @@ pub(crate) fn find_event(
     let mut found = inbox::find(conn, event_id, endpoint).map_err(read_failed)?;
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Failure::new(
-            Exit::NotFound,
-            format!("there is no event {event_id}; `inboxd events list` shows what there is"),
-        )),
+        0 => Err(not_stored(conn, event_id)),
         _ => {
             let names: Vec<_> = found.iter().map(|event| event.endpoint.as_str()).collect();
             Err(Failure::new(
@@ -68,6 +67,22 @@ pub(crate) fn find_event(
             ))
         }
     }
+}
+
+/// Nothing of a delivery is stored whose work failed, but that it failed.
+fn not_stored(conn: &Connection, event_id: &str) -> Failure {
+    let failing = failures::find(conn, event_id).ok().flatten();
+    let message = match failing {
+        Some(FailingEvent { endpoint, error, count, .. }) => {
+            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            format!(
+                "{event_id} is not stored: its handler failed {times} on {endpoint} ({error}), and the provider sends it \
+                 again; mend the handler, then wait for that or have it sent again from the provider's page"
+            )
+        }
+        None => format!("there is no event {event_id}; `inboxd events list` shows what there is"),
+    };
+    Failure::new(Exit::NotFound, message)
 }
 
 /// Makes one change in a transaction of its own.
@@ -140,11 +155,6 @@ fn somebody_reads(time: Duration) -> bool {
         Ok(_) => !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
         Err(_) => false,
     }
-}
-
-/// So many of them: `1 event`, `2 events`.
-pub(crate) fn counted(count: i64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// SQLite's word on a change that was not made. It is said once: the error and its cause are the same sentence.

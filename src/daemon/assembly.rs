@@ -145,7 +145,8 @@ impl Folders {
                 for (handler, programs) in self.handlers.iter().zip(all) {
                     handler.replace(programs);
                 }
-                log::info!("reloaded {count} folders of SQL");
+                let folders = if count == 1 { "folder" } else { "folders" };
+                log::info!("reloaded {count} {folders} of SQL");
             }
             Err(reason) => log::error!("not reloaded, the SQL read before stays at work: {reason}"),
         }
@@ -170,9 +171,14 @@ pub(super) fn undeliverable(conn: &Connection, config: &Config) -> rusqlite::Res
     let names: Vec<_> = config.destinations.iter().map(|destination| &destination.name).collect();
     let waiting = outbox::waiting_elsewhere(conn, &serde_json::json!(names).to_string())?;
     let in_words = |(name, count): (String, i64)| {
+        let rows = if count == 1 {
+            "1 row of the outbox waits"
+        } else {
+            &format!("{count} rows of the outbox wait")
+        };
         format!(
-            "{count} rows of the outbox wait for the destination {name}, which is not in the configuration: \
-             put [destination.{name}] back until they are delivered; `inboxd outbox list --destination {name}` shows them"
+            "{rows} for the destination {name}, which is not in the configuration: \
+             put [destination.{name}] back until all is delivered; `inboxd outbox list --destination {name}` shows what waits"
         )
     };
     Ok(waiting.into_iter().map(in_words).collect())

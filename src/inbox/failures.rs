@@ -4,7 +4,7 @@
 //! A row is written in the commit that undoes the work, and removed by the one that stores the event after all. It
 //! never holds a body, and the table never grows without limit.
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 
 /// Rows kept at most: the latest.
 const ROWS_MAX: i64 = 10_000;
@@ -90,6 +90,14 @@ pub fn take_given_up(
         forget(tx, &event.endpoint, &event.event_id)?;
     }
     Ok(given_up)
+}
+
+/// The failing event with this id, the latest where several endpoints have one.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn find(conn: &Connection, event_id: &str) -> rusqlite::Result<Option<FailingEvent>> {
+    conn.prepare_cached(FIND)?.query_row([event_id], failing_event).optional()
 }
 
 /// The endpoints that have failing events.
@@ -213,6 +221,14 @@ const BY_TYPE: &str = "
      GROUP BY endpoint, event_type
      ORDER BY 6 DESC
      LIMIT 50";
+
+// The key begins with the endpoint, but the table is never long.
+const FIND: &str = "
+    SELECT endpoint, event_type, event_id, error, count, first_at_ms, last_at_ms
+      FROM main.webhook_failures
+     WHERE event_id = ?1
+     ORDER BY last_at_ms DESC
+     LIMIT 1";
 
 const LIST: &str = "
     SELECT endpoint, event_type, event_id, error, count, first_at_ms, last_at_ms
