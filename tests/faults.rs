@@ -306,7 +306,7 @@ fn fills_up_and_recovers(disk_free_min: &str, body_bytes: usize) {
     let senders = Senders::start(4, &log, body_bytes);
     senders.aim(&daemon.webhooks);
     let is_full = || log.read().refused.get("503").is_some_and(|count| *count >= 50);
-    daemon.wait_for("the disk is full", is_full);
+    daemon.wait_briefly_for("the disk is full, and deliveries are refused for it", is_full);
     if disk_free_min != "0" {
         // a fast sender can fill the disk between two looks at it
         daemon.wait_for_log("less than limits.disk_free_min");

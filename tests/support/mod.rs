@@ -170,6 +170,11 @@ impl Daemon {
         assert!(is_so_in_time(is_so), "waited in vain until {what}: {}", self.log());
     }
 
+    /// As [`Daemon::wait_for`], for what a daemon that works comes to in a second or two.
+    pub fn wait_briefly_for(&self, what: &str, is_so: impl FnMut() -> bool) {
+        assert!(is_so_within(END_TIME, is_so), "waited in vain until {what}: {}", self.log());
+    }
+
     /// Waits until the query gives this number.
     pub fn wait_for_count(&self, sql: &str, wanted: i64) {
         let (conn, mut found) = (self.sql(), None);
