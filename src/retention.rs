@@ -228,11 +228,8 @@ impl Purge {
         Ok(false)
     }
 
-    /// What was done, or would be; `nothing` where it is nothing.
+    /// What was done, or would be.
     pub fn summary(&self) -> String {
-        if (self.payloads, self.keys) == (0, 0) {
-            return "nothing".to_owned();
-        }
         format!("{} and {}", counted(self.payloads, "payload"), counted(self.keys, "key"))
     }
 

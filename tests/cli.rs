@@ -620,3 +620,21 @@ fn there_is_nothing_to_show_before_the_first_start() {
     assert_eq!(status.code, 4, "{status:?}");
     assert!(status.stderr.contains("inboxd serve"), "{status:?}");
 }
+
+#[test]
+fn a_verdict_is_one_line_of_json_and_on_a_terminal_a_line_for_each_field_as_well() {
+    let dir = support::folder(support::CONFIG, &[("body", "{}")]);
+    let verb = "verify --provider github --secret-file github.secret --body body --header 'X-Hub-Signature-256: sha256=00'";
+    let line = format!(
+        "{} {verb} 2>/dev/null | cat; {} {verb}",
+        env!("CARGO_BIN_EXE_inboxd"),
+        env!("CARGO_BIN_EXE_inboxd")
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(dir.path()).stdin(Stdio::null());
+    let Ok(output) = script.output() else { return support::skipped("script is not installed") };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let json = text.lines().filter(|line| line.starts_with("{\"ok\":false"));
+    assert_eq!(json.count(), 2, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("reason ")).count(), 1, "{text}");
+}

@@ -49,7 +49,7 @@ fn what_came_before_the_clock_was_right_is_as_young_as_it_is() {
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"duplicate"}"#.to_owned()));
     // who knows that the times are right says so
     let ran = daemon.inboxd(&["purge", "--accept-clock"]);
-    assert_eq!(ran.stdout, "purged 1 payloads and 1 keys\n", "{ran:?}");
+    assert_eq!(ran.stdout, "purged 1 payload and 1 key\n", "{ran:?}");
 }
 
 #[test]

@@ -96,7 +96,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "verify", "writer",
         ],
     ),
-    ("retention", &["bookkeeping", "db", "inbox", "outbox", "printable", "retry", "stretch", "timeline", "writer"]),
+    (
+        "retention",
+        &["bookkeeping", "db", "inbox", "outbox", "printable", "retry", "stretch", "timeline", "writer"],
+    ),
     ("timeline", &["bookkeeping", "inbox", "outbox"]),
     ("inbox", &["stretch", "verify"]),
     ("ledger", &[]),

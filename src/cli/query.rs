@@ -49,10 +49,10 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
 
 /// Tables and views with their columns; those that SQLite keeps for itself are not shown.
 const TABLES: &str = "
-    SELECT tables.name AS \"table\", group_concat(columns.name, ', ' ORDER BY columns.cid) AS columns
+    SELECT tables.name, group_concat(columns.name, ', ' ORDER BY columns.cid) AS columns
       FROM pragma_table_list AS tables
       JOIN pragma_table_info(tables.name) AS columns
-     WHERE tables.schema = 'main' AND tables.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+     WHERE tables.schema = 'main' AND substr(tables.name, 1, 7) <> 'sqlite_'
      GROUP BY tables.name
      ORDER BY tables.name";
 

@@ -1,5 +1,6 @@
 //! `verify`: judges one delivery with the verifier the daemon uses, and says what to look at.
 
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use inboxd::clock;
@@ -8,7 +9,8 @@ use inboxd::verify::{Delivery, Headers, Scheme, Verifier, report_of};
 
 use super::args::VerifyArgs;
 use super::send::{BODY_BYTES_MAX, unread};
-use super::{Context, Exit, Failure, provider_advice, put, read_bounded, secret_of};
+use super::store::fields;
+use super::{Context, Exit, Failure, provider_advice, put, read_bounded, say, secret_of};
 
 /// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
@@ -22,7 +24,9 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
     let url = args.url.as_deref().unwrap_or(&judge.url);
     let delivery = Delivery { method: &args.method, url, headers: &headers, body: &body[..] };
     let report = report_of(&judge.verifier, &judge.problems, &delivery, now_s);
-    put(&format!("{}\n", report.to_json()))?;
+    let json = report.to_json();
+    put(&format!("{json}\n"))?;
+    say_to_a_person(&json);
     if report.is_ok() { Ok(()) } else { Err(Failure::new(Exit::Unverified, "")) }
 }
 
@@ -64,6 +68,15 @@ fn of_endpoint(name: &str, context: &Context) -> Result<Judge, Failure> {
     }
     let url = format!("{public_url}{}", endpoint.path);
     Ok(Judge { verifier: endpoint.verifier, problems: Vec::new(), url })
+}
+
+/// On a terminal one line of JSON is hard to read: the same again, a line for each of its fields, on stderr.
+fn say_to_a_person(json: &str) {
+    if io::stdout().is_terminal()
+        && let Ok(object) = serde_json::from_str(json)
+    {
+        say(fields(&object, &[]).trim_end());
+    }
 }
 
 /// One space after the colon is not part of the value; all else is, so that a stray blank is seen.

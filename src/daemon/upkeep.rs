@@ -118,6 +118,9 @@ impl Upkeep {
             match purge.step(open, &self.writer, clock::now_ms()) {
                 Ok(true) if self.stop.pause(PURGE_PAUSE) => {}
                 Ok(true) => return,
+                Ok(false) if purge.payloads + purge.keys == 0 => {
+                    return log::debug!("nothing was old enough to be purged");
+                }
                 Ok(false) => return log::info!("purged {}", purge.summary()),
                 Err(error) => return log::warn!("the purge stopped and goes on later: {error}"),
             }
