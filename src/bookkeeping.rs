@@ -37,6 +37,15 @@ pub fn note(tx: &Transaction<'_>, name: &str, value: &str, now_ms: i64) -> rusql
     Ok(())
 }
 
+/// Writes something that means nothing: whether anything can be written.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn note_probe(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    tx.execute(NOTE_PROBE, [])?;
+    Ok(())
+}
+
 /// The version of inboxd's tables in an application's file; `None` where it has none of them.
 ///
 /// # Errors
@@ -64,6 +73,10 @@ const RECALL: &str = "
 const NOTE: &str = "
     INSERT INTO main.inboxd_meta (key, value, updated_at_ms) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET value = ?2, updated_at_ms = ?3";
+
+const NOTE_PROBE: &str = "
+    INSERT INTO main.inboxd_meta (key, value) VALUES ('probe', 1)
+    ON CONFLICT (key) DO UPDATE SET value = value + 1";
 
 const HAS_TABLE: &str = "
     SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'inboxd_meta'";

@@ -404,6 +404,8 @@ impl Daemon {
     fn stop_writer(self) -> Ended {
         // the run directory and the lock go last, with what is left of self
         let Self { app, relay, fronts, workers, background, events, .. } = self;
+        // whoever waited for another process's lock was answered when the fronts were closed
+        app.hurry();
         background.stop();
         for _ in &workers {
             relay.unblock();

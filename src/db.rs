@@ -4,6 +4,7 @@
 //! read-only, short, and interrupted when they take too long. This module knows the file and its
 //! settings; what the tables mean is told in the module of each table.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -29,8 +30,11 @@ pub use migrations::{Migration, SCHEMA, Schema};
 /// "inbx", kept in `application_id`.
 const APPLICATION_ID: i64 = 0x696e_6278;
 
-/// Looks for another process's write lock before a statement gives up: 5 s, a little more on a busy machine.
-const LOCK_LOOKS_MAX: i32 = 5_000;
+/// How long a statement waits for another process's lock before it gives up, in milliseconds.
+const LOCK_WAIT_MS: u64 = 5_000;
+
+/// The same where its owner goes on with something else meanwhile.
+const BRIEF_LOCK_WAIT_MS: u64 = 100;
 
 /// Between two looks. SQLite's own waits grow to 100 ms, in which others take the lock again and again.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
@@ -451,6 +455,14 @@ pub fn leave_wal(conn: &Connection) -> rusqlite::Result<()> {
     leave_log(conn, true)
 }
 
+/// Writes something of no meaning: whether anything can be.
+///
+/// # Errors
+/// Busy, full or failing storage.
+pub fn note_probe(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    bookkeeping::note_probe(tx)
+}
+
 /// An I/O error of ours: the process must not go on writing, see [`is_fatal_error`].
 pub fn io_failure(reason: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), Some(reason))
@@ -493,10 +505,26 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
 /// # Errors
 /// When SQLite refuses the handler.
 pub fn wait_for_locks(conn: &mut Connection) -> rusqlite::Result<()> {
-    conn.busy_handler(Some(|looks| {
-        std::thread::sleep(LOCK_PAUSE);
-        looks < LOCK_LOOKS_MAX
-    }))
+    conn.busy_handler(Some(look_again::<LOCK_WAIT_MS>))
+}
+
+/// As [`wait_for_locks`], for a tenth of a second.
+///
+/// # Errors
+/// When SQLite refuses the handler.
+pub fn wait_briefly_for_locks(conn: &mut Connection) -> rusqlite::Result<()> {
+    conn.busy_handler(Some(look_again::<BRIEF_LOCK_WAIT_MS>))
+}
+
+/// SQLite counts the looks of one wait from 0. Their number says nothing of the time on a busy machine.
+fn look_again<const WAIT_MS: u64>(looks: i32) -> bool {
+    thread_local! {
+        static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let begun = BEGUN.get().filter(|_| looks > 0).unwrap_or_else(Instant::now);
+    BEGUN.set(Some(begun));
+    std::thread::sleep(LOCK_PAUSE);
+    begun.elapsed() < Duration::from_millis(WAIT_MS)
 }
 
 /// Begins a transaction that holds the write lock from its first statement.

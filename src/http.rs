@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use log::Level;
 use tiny_http::StatusCode;
@@ -24,7 +25,7 @@ use crate::sync::Wake;
 use crate::verify::{
     Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
 };
-use crate::writer::{WriteError, WriterHandle};
+use crate::writer::{START_WAIT_MAX, WriteError, WriterHandle};
 
 /// Names the outcome where the provider wants a body that does not.
 const OUTCOME_HEADER: &str = "Inboxd-Outcome";
@@ -140,6 +141,11 @@ impl App {
     /// From now on `/readyz` says no; deliveries in flight are still answered.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// From now on the store waits for nobody: the process is ending.
+    pub fn hurry(&self) {
+        self.writer.health().hurry();
     }
 
     /// Whether the store is not ready yet.
@@ -278,9 +284,11 @@ impl App {
             Err(events) => events,
         };
         let (wake, outbox_wake) = (Arc::clone(&self.wake), Arc::clone(&self.outbox_wake));
+        let start_within = start_within(&endpoint);
         let incoming = Arc::new(Incoming::new(endpoint, events, now_ms));
         let failing = Arc::clone(&incoming);
         self.writer.submit_noting(
+            start_within,
             move |tx| incoming.store(tx),
             Box::new(move |tx, error| failing.note_failure(tx, error)),
             move |result| {
@@ -332,6 +340,14 @@ impl App {
             None => target.to_owned(),
         }
     }
+}
+
+/// How long a delivery may wait for its turn in the store, so that its provider is answered before it hangs up.
+fn start_within(endpoint: &Endpoint) -> Duration {
+    let deadline_s = endpoint.config.verifier.scheme().behaviour().deadline_s;
+    let deadline = deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
+    // the rest is for the handlers, the commit and the way back
+    deadline.map_or(START_WAIT_MAX, |deadline| (deadline * 3 / 5).min(START_WAIT_MAX))
 }
 
 /// The event that the application answers for, or all of them back.

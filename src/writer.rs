@@ -6,6 +6,7 @@
 //! so that the next one runs meanwhile. It never answers before COMMIT returned, never goes on in a
 //! transaction that SQLite has ended, and never writes again after an I/O error.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -22,8 +23,13 @@ use crate::failpoint;
 use crate::sync::lock;
 
 mod files;
+mod health;
+mod holder;
+
+pub use health::Health;
 
 use files::{Files, Loss};
+use holder::{Holder, WriteLock};
 
 /// Jobs committed together at most.
 const BATCH_JOBS_MAX: usize = 64;
@@ -32,7 +38,19 @@ const BATCH_JOBS_MAX: usize = 64;
 const QUEUE_JOBS_MAX: usize = 1024;
 
 /// A job that could not start for this long is refused: its sender has given up or soon will.
-const START_WAIT_MAX: Duration = Duration::from_secs(8);
+pub const START_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// After so long a batch is committed as far as it got; what is left of it is the next.
+const BATCH_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// Where this process holds the write lock by mistake, nobody will let go of it.
+const OWN_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A fault of the storage that is neither a held lock nor a full disk is ours if it lasts: a start may cure it.
+const FAULT_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is said who holds the lock.
+const BLOCKED_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Answers from which on they are worth waking another thread: the writer goes on with the next batch.
 const HANDED_OVER_MIN: usize = 4;
@@ -164,49 +182,6 @@ pub struct WriterHandle {
     health: Arc<Health>,
 }
 
-/// What the writer tells about itself.
-#[derive(Debug)]
-pub struct Health {
-    recovering: AtomicBool,
-    failed: AtomicBool,
-    disk_low: AtomicBool,
-    commits: AtomicU64,
-    jobs: AtomicU64,
-}
-
-impl Health {
-    /// Why deliveries are not accepted now, if so.
-    pub fn obstacle(&self) -> Option<&'static str> {
-        if self.is_recovering() { Some("the store is not ready yet") } else { self.refusal() }
-    }
-
-    /// Why a job need not even be queued. At a start it is: getting ready takes milliseconds.
-    fn refusal(&self) -> Option<&'static str> {
-        if self.failed.load(Ordering::Acquire) {
-            Some("the store failed; restarting")
-        } else if self.disk_low.load(Ordering::Acquire) {
-            Some("free disk space is below limits.disk_free_min")
-        } else {
-            None
-        }
-    }
-
-    /// Whether free space is below the floor.
-    pub fn is_disk_low(&self) -> bool {
-        self.disk_low.load(Ordering::Acquire)
-    }
-
-    /// Whether the log of the process before is still being moved into the database file.
-    pub fn is_recovering(&self) -> bool {
-        self.recovering.load(Ordering::Acquire)
-    }
-
-    /// Transactions committed and jobs in them since the start.
-    pub fn committed(&self) -> (u64, u64) {
-        (self.commits.load(Ordering::Relaxed), self.jobs.load(Ordering::Relaxed))
-    }
-}
-
 impl WriterHandle {
     /// Queues a job without waiting. `work` runs in the writer's transaction, possibly more than once,
     /// and must have no effect outside it; `settle` is told the result after COMMIT, exactly once.
@@ -216,25 +191,29 @@ impl WriterHandle {
         W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
         S: FnOnce(Result<T, WriteError>) + Send + 'static,
     {
-        self.queue_job(Box::new(TypedJob { work, note: None, settle: Some(settle), value: None }));
+        let job = TypedJob { work, note: None, settle: Some(settle), value: None };
+        self.queue_job(Box::new(job), START_WAIT_MAX);
     }
 
     /// As [`WriterHandle::submit`]; where the job fails by its own fault, `note` writes that down in the commit that
     /// undoes its work (or in one of its own, where the whole transaction was lost). It may run more than once.
-    pub fn submit_noting<T, W, S>(&self, work: W, note: Note, settle: S)
+    ///
+    /// Refused where it cannot start within `start_within`.
+    pub fn submit_noting<T, W, S>(&self, start_within: Duration, work: W, note: Note, settle: S)
     where
         T: Send + 'static,
         W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
         S: FnOnce(Result<T, WriteError>) + Send + 'static,
     {
-        self.queue_job(Box::new(TypedJob { work, note: Some(note), settle: Some(settle), value: None }));
+        let job = TypedJob { work, note: Some(note), settle: Some(settle), value: None };
+        self.queue_job(Box::new(job), start_within);
     }
 
-    fn queue_job(&self, job: Box<dyn Job>) {
+    fn queue_job(&self, job: Box<dyn Job>, start_within: Duration) {
         if let Some(reason) = self.health.refusal() {
             return refuse(job, reason);
         }
-        let queued = Queued { job, start_by: Instant::now() + START_WAIT_MAX };
+        let queued = Queued { job, start_by: Instant::now() + start_within };
         match self.queue.try_send(queued) {
             Ok(()) => {}
             Err(TrySendError::Full(queued)) => refuse(queued.job, "too many events wait for the store"),
@@ -416,8 +395,13 @@ impl fmt::Debug for Queued {
 pub struct Writer {
     conn: Connection,
     queue: Receiver<Queued>,
-    /// Jobs that came before the store was ready.
-    early: Vec<Queued>,
+    /// Taken from the queue, in its order: before the store is ready, while another process holds the lock, and what
+    /// is left of a batch.
+    waiting: VecDeque<Queued>,
+    write_lock: WriteLock,
+    blocked: Option<Blocked>,
+    /// Since when nothing could be stored for a reason that is neither a held lock nor a full disk.
+    faulty_since: Option<Instant>,
     settings: Settings,
     health: Arc<Health>,
     guard: Arc<Guard>,
@@ -471,6 +455,11 @@ struct Lost {
 }
 
 impl Lost {
+    /// Whether another process holds the lock.
+    fn is_held_elsewhere(&self) -> bool {
+        self.at == Stage::Begin && matches!(&self.error, JobError::Sql(error) if db::is_busy_error(error))
+    }
+
     /// Whether the next job would fare no better: the lock is held, or the storage failed.
     fn hinders_all(&self) -> bool {
         self.at == Stage::Begin || is_fatal(&self.error)
@@ -485,6 +474,21 @@ enum Stage {
     Commit,
 }
 
+/// The write lock is held, and not by a transaction of ours.
+#[derive(Debug)]
+struct Blocked {
+    since: Instant,
+    /// Since when no other process has held it.
+    own_since: Option<Instant>,
+    told_at: Option<Instant>,
+}
+
+impl Blocked {
+    fn now() -> Self {
+        Self { since: Instant::now(), own_since: None, told_at: None }
+    }
+}
+
 impl Writer {
     /// Takes over an opened connection (see [`db::open_writer`]).
     ///
@@ -495,17 +499,14 @@ impl Writer {
         install_hooks(&mut conn, &guard)?;
         let page_bytes = conn.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0))?.into();
         let (sender, queue) = mpsc::sync_channel(QUEUE_JOBS_MAX);
-        let health = Arc::new(Health {
-            recovering: AtomicBool::new(true),
-            failed: AtomicBool::new(false),
-            disk_low: AtomicBool::new(false),
-            commits: AtomicU64::new(0),
-            jobs: AtomicU64::new(0),
-        });
+        let health = Arc::new(Health::new());
         let writer = Self {
             conn,
             queue,
-            early: Vec::new(),
+            waiting: VecDeque::new(),
+            write_lock: WriteLock::of(&db::sibling(&settings.database, "-shm")),
+            blocked: None,
+            faulty_since: None,
             files: Files::of(&settings.database, page_bytes),
             loss: None,
             settings,
@@ -566,115 +567,242 @@ impl Writer {
                 );
             }
             match self.queue.recv_timeout(RECOVERY_PAUSE) {
-                Ok(queued) => self.early.push(queued),
+                Ok(queued) => self.waiting.push_back(queued),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
             }
-            let now = Instant::now();
-            for late in self.early.extract_if(.., |queued| queued.start_by < now) {
-                refuse(late.job, "the store is not ready yet");
-            }
+            self.refuse_late("the store is not ready yet");
         }
         failpoint::reach("recovery_after");
         self.files.note_wal();
-        db::wait_for_locks(&mut self.conn)?;
+        db::wait_briefly_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
         Ok(true)
     }
 
-    /// Those that came while the store was not ready.
-    fn work_off_early(&mut self, answers: &Answers) -> rusqlite::Result<()> {
-        let mut early = std::mem::take(&mut self.early).into_iter().map(|queued| queued.job);
-        loop {
-            let batch: Vec<_> = early.by_ref().take(self.settings.batch_jobs_max).collect();
-            if batch.is_empty() {
-                return Ok(());
-            }
-            self.process(batch, answers)?;
-        }
-    }
-
     fn work(&mut self, answers: &Answers) -> rusqlite::Result<()> {
-        self.work_off_early(answers)?;
-        loop {
+        let mut is_open = true;
+        while is_open || !self.waiting.is_empty() {
             self.read_disk();
-            match self.queue.recv_timeout(IDLE_TICK) {
-                Ok(first) => {
-                    let batch = self.gather(first);
-                    if let Err(loss) = self.files.look() {
-                        batch.into_iter().for_each(|job| refuse(job, &loss.to_string()));
-                        return Err(self.lose(loss));
-                    }
-                    self.process(batch, answers)?;
+            if self.waiting.is_empty() {
+                match self.queue.recv_timeout(IDLE_TICK) {
+                    Ok(first) => self.waiting.push_back(first),
+                    Err(RecvTimeoutError::Timeout) => self.look_around()?,
+                    Err(RecvTimeoutError::Disconnected) => is_open = false,
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Err(loss) = self.files.look() {
-                        return Err(self.lose(loss));
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
             }
+            self.take_turn(answers)?;
             self.checkpoint()?;
         }
         match db::checkpoint(&self.conn, "TRUNCATE") {
             Ok(done) if !done.busy => {}
-            Ok(_) => log::info!("another process reads the database: its log is left for the next start"),
+            Ok(_) => log::info!("another process reads the database: its WAL is left for the next start"),
             Err(error) if db::is_fatal_error(&error) => return Err(error),
-            Err(error) => log::warn!("the log is left for the next start: {error}"),
+            Err(error) => log::warn!("the WAL is left for the next start: {error}"),
         }
         Ok(())
     }
 
-    /// The first job and all that wait behind it, without waiting for more.
-    fn gather(&self, first: Queued) -> Vec<Box<dyn Job>> {
-        let mut batch = Vec::with_capacity(self.settings.batch_jobs_max);
-        let now = Instant::now();
-        let mut next = Some(first);
-        while let Some(queued) = next {
-            if queued.start_by < now {
-                refuse(queued.job, "waited too long for the store");
-            } else {
-                batch.push(queued.job);
-            }
-            if batch.len() >= self.settings.batch_jobs_max {
-                break;
-            }
-            next = self.queue.try_recv().ok();
+    /// Commits what waits, as far as one batch goes.
+    fn take_turn(&mut self, answers: &Answers) -> rusqlite::Result<()> {
+        // while the lock is held all are looked at, to be refused in time
+        let count = if self.blocked.is_some() { QUEUE_JOBS_MAX } else { self.settings.batch_jobs_max };
+        while !self.waiting.is_empty()
+            && self.waiting.len() < count
+            && let Ok(queued) = self.queue.try_recv()
+        {
+            self.waiting.push_back(queued);
         }
-        batch
+        self.refuse_late("waited too long for the store");
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.look_for_files()?;
+        let count = self.waiting.len().min(self.settings.batch_jobs_max);
+        let batch = self.waiting.drain(..count).collect();
+        self.process(batch, answers)
+    }
+
+    fn look_for_files(&mut self) -> rusqlite::Result<()> {
+        match self.files.look() {
+            Ok(()) => Ok(()),
+            Err(loss) => Err(self.lose(loss)),
+        }
+    }
+
+    /// With nothing to do: whether the next delivery would be stored.
+    fn look_around(&mut self) -> rusqlite::Result<()> {
+        self.look_for_files()?;
+        if self.health.is_troubled() {
+            return self.try_again();
+        }
+        match self.write_lock.holder() {
+            Holder::Other(holder) => self.tell_blocked(holder),
+            Holder::NoOther | Holder::Unknown => self.unblocked(),
+        }
+        Ok(())
+    }
+
+    /// Stores a trifle, so that trouble which is over is not believed in until the next delivery.
+    fn try_again(&mut self) -> rusqlite::Result<()> {
+        let tried = db::begin_immediate(&self.conn).and_then(|tx| {
+            db::note_probe(&tx)?;
+            self.guard.commit(tx)
+        });
+        match tried {
+            Ok(()) => {
+                self.unblocked();
+                self.note_outcome(None)
+            }
+            Err(error) if db::is_busy_error(&error) => self.wait_for_lock(Vec::new()),
+            Err(error) if db::is_fatal_error(&error) => Err(error),
+            Err(error) => {
+                let reason = self.classify(JobError::Sql(error)).to_string();
+                self.note_outcome(Some(&reason))
+            }
+        }
+    }
+
+    /// Jobs whose senders have given up, or soon will.
+    fn refuse_late(&mut self, reason: &str) {
+        let now = Instant::now();
+        if !self.waiting.iter().any(|queued| queued.start_by < now) {
+            return;
+        }
+        let all = std::mem::take(&mut self.waiting);
+        let (late, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|queued| queued.start_by < now);
+        self.waiting = rest.into();
+        let blocked =
+            self.blocked.as_ref().map(|_| format!("{} holds the database's write lock", self.holder()));
+        if let Some(reason) = &blocked {
+            self.health.set_trouble(Some(reason));
+        }
+        for queued in late {
+            refuse(queued.job, blocked.as_deref().unwrap_or(reason));
+        }
+    }
+
+    fn holder(&self) -> String {
+        match self.write_lock.holder() {
+            Holder::Other(holder) => holder,
+            Holder::NoOther | Holder::Unknown => "another process".to_owned(),
+        }
+    }
+
+    /// Another process holds the write lock: the batch waits for its turn, and is looked at meanwhile.
+    fn wait_for_lock(&mut self, batch: Vec<Queued>) -> rusqlite::Result<()> {
+        for queued in batch.into_iter().rev() {
+            self.waiting.push_front(queued);
+        }
+        if self.health.is_hurried() {
+            for queued in self.waiting.drain(..) {
+                refuse(queued.job, "shutting down");
+            }
+        }
+        match self.write_lock.holder() {
+            Holder::NoOther => {
+                let blocked = self.blocked.get_or_insert_with(Blocked::now);
+                let own_since = *blocked.own_since.get_or_insert_with(Instant::now);
+                if own_since.elapsed() >= OWN_LOCK_TIME_MAX {
+                    let reason =
+                        "the write lock of the database is held by this process itself: an unlock failed";
+                    return Err(db::io_failure(reason.to_owned()));
+                }
+                self.health.set_blocked(Some((blocked.since, "this process".to_owned())));
+            }
+            Holder::Other(holder) => self.tell_blocked(holder),
+            Holder::Unknown => self.tell_blocked("another process".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn tell_blocked(&mut self, holder: String) {
+        let blocked = self.blocked.get_or_insert_with(Blocked::now);
+        blocked.own_since = None;
+        if blocked.since.elapsed() >= Duration::from_secs(2)
+            && blocked.told_at.is_none_or(|at| at.elapsed() >= BLOCKED_TOLD_EVERY)
+        {
+            blocked.told_at = Some(Instant::now());
+            log::warn!(
+                "{holder} has held the database's write lock for {} s: deliveries are answered 503 until it lets go",
+                blocked.since.elapsed().as_secs()
+            );
+        }
+        self.health.set_blocked(Some((blocked.since, holder)));
+    }
+
+    fn unblocked(&mut self) {
+        let Some(blocked) = self.blocked.take() else { return };
+        self.health.set_blocked(None);
+        if blocked.told_at.is_some() {
+            log::info!(
+                "the database's write lock is free again after {} s",
+                blocked.since.elapsed().as_secs()
+            );
+        }
+    }
+
+    /// What the last thing that was to be stored came to. An error means that only a start may help.
+    fn note_outcome(&mut self, refused: Option<&str>) -> rusqlite::Result<()> {
+        self.health.set_trouble(refused);
+        let Some(reason) = refused.filter(|_| !self.health.is_disk_low()) else {
+            self.faulty_since = None;
+            return Ok(());
+        };
+        if self.faulty_since.get_or_insert_with(Instant::now).elapsed() < FAULT_TIME_MAX {
+            return Ok(());
+        }
+        Err(db::io_failure(format!("nothing could be stored for {} s: {reason}", FAULT_TIME_MAX.as_secs())))
     }
 
     /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
-    fn process(&mut self, mut batch: Vec<Box<dyn Job>>, answers: &Answers) -> rusqlite::Result<()> {
+    fn process(&mut self, mut batch: Vec<Queued>, answers: &Answers) -> rusqlite::Result<()> {
         let mut fatal = None;
         let verdicts = match self.commit_together(&mut batch) {
             Ok(verdicts) => verdicts,
+            Err(lost) if lost.is_held_elsewhere() => return self.wait_for_lock(batch),
             Err(lost) => self.commit_singly(&mut batch, lost, &mut fatal),
         };
+        self.unblocked();
+        for queued in batch.split_off(verdicts.len()).into_iter().rev() {
+            self.waiting.push_front(queued);
+        }
+        let refused = verdicts.iter().find_map(|verdict| match verdict {
+            Err(WriteError::Unavailable(reason)) => Some(reason.clone()),
+            _ => None,
+        });
+        let noted = self.note_outcome(refused.as_deref());
         if fatal.is_some() {
             self.health.failed.store(true, Ordering::Release);
         }
-        let settled = batch.into_iter().zip(verdicts).map(|(job, verdict)| Settled { job, verdict });
+        let settled =
+            batch.into_iter().zip(verdicts).map(|(queued, verdict)| Settled { job: queued.job, verdict });
         if settled.len() < HANDED_OVER_MIN {
             settled.for_each(Settled::tell);
         } else if let Err(mpsc::SendError(settled)) = answers.send(settled.collect()) {
             settled.into_iter().for_each(Settled::tell);
         }
-        fatal.map_or(Ok(()), Err)
+        fatal.map_or(noted, Err)
     }
 
     /// One transaction over all jobs, each in a savepoint: a job's own failure undoes that job alone.
-    fn commit_together(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Vec<Result<(), WriteError>>, Lost> {
+    ///
+    /// After [`BATCH_TIME_MAX`] it commits what it has run: there are fewer verdicts than jobs then.
+    fn commit_together(&mut self, jobs: &mut [Queued]) -> Result<Vec<Result<(), WriteError>>, Lost> {
         let lost = |at: Stage| move |error: rusqlite::Error| Lost { at, error: JobError::Sql(error) };
         let tx = db::begin_immediate(&self.conn).map_err(lost(Stage::Begin))?;
         let begun_after = self.guard.rollbacks.load(Ordering::Acquire);
+        let begun = Instant::now();
         let mut verdicts = Vec::with_capacity(jobs.len());
-        for (index, job) in jobs.iter_mut().enumerate() {
-            let result = self.run_in_savepoint(&tx, job.as_mut());
+        for (index, queued) in jobs.iter_mut().enumerate() {
+            if index > 0 && begun.elapsed() >= BATCH_TIME_MAX {
+                break;
+            }
+            let result = self.run_in_savepoint(&tx, queued.job.as_mut());
             let ended = tx.is_autocommit() || self.guard.rollbacks.load(Ordering::Acquire) != begun_after;
             match result {
                 Ok(()) if !ended => verdicts.push(Ok(())),
-                Err(error) if !ended && !is_fatal(&error) => verdicts.push(Err(classify(error))),
+                Err(error) if !ended && !is_fatal(&error) => verdicts.push(Err(self.classify(error))),
                 result => {
                     let error = result.err().unwrap_or_else(|| {
                         JobError::Failed("the handler ended the transaction it was given".to_owned())
@@ -694,7 +822,7 @@ impl Writer {
             return Err(lost(Stage::Commit)(self.lose(loss)));
         }
         self.health.commits.fetch_add(1, Ordering::Relaxed);
-        self.health.jobs.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        self.health.jobs.fetch_add(verdicts.len() as u64, Ordering::Relaxed);
         Ok(verdicts)
     }
 
@@ -752,44 +880,77 @@ impl Writer {
     /// After a lost transaction: each job in one of its own, so that only the guilty one fails.
     fn commit_singly(
         &mut self,
-        jobs: &mut [Box<dyn Job>],
+        jobs: &mut [Queued],
         lost: Lost,
         fatal: &mut Option<rusqlite::Error>,
     ) -> Vec<Result<(), WriteError>> {
         let count = jobs.len();
         log::debug!("a batch of {count} was rolled back: {}", lost.error);
         if lost.hinders_all() {
-            return refuse_all(count, lost.error, fatal);
+            return self.refuse_all(count, lost.error, fatal);
         }
-        if let [job] = jobs {
-            *fatal = self.note_failure(job.as_mut(), &lost.error).err();
-            return vec![Err(classify(lost.error))];
+        if let [queued] = jobs {
+            *fatal = self.note_failure(queued.job.as_mut(), &lost.error).err();
+            return vec![Err(self.classify(lost.error))];
         }
         // a full disk may be the whole batch's doing: then the job at hand gets a try of its own as well
         let mut known = Some(lost).filter(|lost| !is_storage(&lost.error));
         let mut verdicts = Vec::with_capacity(count);
-        for (index, job) in jobs.iter_mut().enumerate() {
+        for (index, queued) in jobs.iter_mut().enumerate() {
             let outcome = match known.take_if(|lost| lost.at == Stage::Job(index)) {
                 Some(lost) => Err(lost),
-                None => self.commit_together(std::slice::from_mut(job)),
+                None => self.commit_together(std::slice::from_mut(queued)),
             };
             match outcome {
                 Ok(verdict) => verdicts.extend(verdict),
                 Err(lost) if lost.hinders_all() => {
-                    verdicts.extend(refuse_all(count - index, lost.error, fatal));
+                    verdicts.extend(self.refuse_all(count - index, lost.error, fatal));
                     break;
                 }
                 Err(lost) => {
-                    let noted = self.note_failure(job.as_mut(), &lost.error);
-                    verdicts.push(Err(classify(lost.error)));
+                    let noted = self.note_failure(queued.job.as_mut(), &lost.error);
+                    verdicts.push(Err(self.classify(lost.error)));
                     if let Err(error) = noted {
-                        verdicts.extend(refuse_all(count - index - 1, JobError::Sql(error), fatal));
+                        verdicts.extend(self.refuse_all(count - index - 1, JobError::Sql(error), fatal));
                         break;
                     }
                 }
             }
         }
         verdicts
+    }
+
+    fn refuse_all(
+        &self,
+        count: usize,
+        error: JobError,
+        fatal: &mut Option<rusqlite::Error>,
+    ) -> Vec<Result<(), WriteError>> {
+        let reason = self.classify_storage(&error);
+        if let JobError::Sql(error) = error
+            && db::is_fatal_error(&error)
+        {
+            *fatal = Some(error);
+        }
+        let refusal = || Err(WriteError::Unavailable(reason.clone()));
+        std::iter::repeat_with(refusal).take(count).collect()
+    }
+
+    fn classify(&self, error: JobError) -> WriteError {
+        if is_storage(&error) {
+            WriteError::Unavailable(self.classify_storage(&error))
+        } else {
+            WriteError::Job(error)
+        }
+    }
+
+    fn classify_storage(&self, error: &JobError) -> String {
+        let code = match error {
+            JobError::Sql(error) => error.sqlite_error_code(),
+            JobError::Failed(_) => None,
+        };
+        self.health.disk_full.store(code == Some(ErrorCode::DiskFull), Ordering::Release);
+        error.to_string()
     }
 
     /// Moves the log into the database file between batches. On this connection alone, and looked at:
@@ -806,7 +967,7 @@ impl Writer {
             self.next_truncate = now + TRUNCATE_PAUSE;
             self.conn.busy_timeout(TRUNCATE_WAIT_MAX)?;
             let done = db::checkpoint(&self.conn, "TRUNCATE");
-            db::wait_for_locks(&mut self.conn)?;
+            db::wait_briefly_for_locks(&mut self.conn)?;
             done
         } else if frames >= PASSIVE_CHECKPOINT_FRAMES || log_bytes < TRUNCATE_CHECKPOINT_BYTES {
             db::checkpoint(&self.conn, "PASSIVE")
@@ -929,25 +1090,6 @@ fn install_hooks(conn: &mut Connection, guard: &Arc<Guard>) -> rusqlite::Result<
         shared.committed_frames.store(frames, Ordering::Relaxed);
         Ok(())
     }))
-}
-
-fn refuse_all(
-    count: usize,
-    error: JobError,
-    fatal: &mut Option<rusqlite::Error>,
-) -> Vec<Result<(), WriteError>> {
-    let reason = error.to_string();
-    if let JobError::Sql(error) = error
-        && db::is_fatal_error(&error)
-    {
-        *fatal = Some(error);
-    }
-    let refusal = || Err(WriteError::Unavailable(reason.clone()));
-    std::iter::repeat_with(refusal).take(count).collect()
-}
-
-fn classify(error: JobError) -> WriteError {
-    if is_storage(&error) { WriteError::Unavailable(error.to_string()) } else { WriteError::Job(error) }
 }
 
 fn is_storage(error: &JobError) -> bool {

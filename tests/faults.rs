@@ -249,6 +249,54 @@ fn writes_that_find_no_space_are_answered_503_and_it_recovers_by_itself() {
 }
 
 #[test]
+fn a_disk_without_room_and_without_a_floor_is_not_ready_until_there_is_room() {
+    let daemon = Daemon::start();
+    let event = |n: u32| invoice_event(&format!("evt_{n}"), "paid", &format!("in_{n}"), 4200);
+    let readyz = || daemon.client().get("/readyz").0;
+    assert_eq!(daemon.stripe(&event(1)).0, 200);
+    let Some(injection) = Injection::into(&daemon, "writer", "pwrite64:error=ENOSPC:when=1+") else {
+        return;
+    };
+    assert_eq!(daemon.stripe(&event(2)).0, 503);
+    assert_eq!(readyz(), 503);
+    assert!(injection.end() >= 1, "the fault was not hit");
+    wait_for("it is ready again", || readyz() == 200);
+    assert_eq!(daemon.stripe(&event(2)).0, 200);
+}
+
+/// On file systems whose locks can fail. The worst is an unlock: SQLite believes in the lock for ever.
+#[test]
+fn a_call_for_a_lock_that_fails_once_never_makes_it_refuse_for_good() {
+    let event = |n: u32| invoice_event(&format!("evt_{n}"), "paid", &format!("in_{n}"), 4200);
+    let mut ended = 0;
+    for when in 1..=6 {
+        let mut daemon = Daemon::start();
+        assert_eq!(daemon.stripe(&event(1)).0, 200);
+        let fault = format!("fcntl:error=EIO:when={when}");
+        let Some(injection) = Injection::into(&daemon, "writer", &fault) else {
+            return;
+        };
+        let mut n = 1;
+        let webhooks = daemon.webhooks.clone();
+        let mut is_over = || {
+            n += 1;
+            let answer = support::signed_stripe(&webhooks, &event(n)).map(|(status, _)| status);
+            !daemon.is_running() || (answer == Some(200) && injected(&injection.trace) > 0)
+        };
+        wait_for(&format!("{fault}: it stores again, or ends"), &mut is_over);
+        if !daemon.is_running() {
+            ended += 1;
+            assert_eq!(daemon.exit_code(), Some(75), "{fault}: {}", daemon.log());
+            let daemon = Daemon::in_dir(Arc::clone(&daemon.dir));
+            assert_eq!(daemon.stripe(&event(1)).1, r#"{"outcome":"duplicate"}"#);
+            assert_eq!(daemon.stripe(&event(9_999)).0, 200);
+        }
+        drop(injection);
+    }
+    assert!(ended >= 1, "no unlock was hit");
+}
+
+#[test]
 fn without_descriptors_it_goes_on_accepting_later() {
     let mut daemon = Daemon::start();
     let Some(injection) = Injection::into(&daemon, "webhooks", "accept4:error=EMFILE:when=1..6") else {

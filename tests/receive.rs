@@ -268,6 +268,7 @@ fn a_handler_that_panics_leaves_word_of_the_event_and_nothing_else() {
     let (answer, answers) = mpsc::channel();
     let failing = Arc::clone(&incoming);
     handle.submit_noting(
+        Duration::from_secs(5),
         move |tx| incoming.store(tx),
         Box::new(move |tx, error| failing.note_failure(tx, error)),
         move |result| answer.send(result).unwrap(),

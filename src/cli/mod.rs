@@ -34,6 +34,7 @@ mod purge;
 mod alert;
 mod providers;
 mod query;
+mod spool;
 mod store;
 mod table;
 mod story;

@@ -1,7 +1,7 @@
 //! `query`: one read-only statement on the database, through the SQLite that the daemon uses.
 //!
 //! Distributions ship older shells; opening a live file with one of them is a second, different writer.
-//! Whatever the answer's length, only one row of JSON or CSV is held at a time, and a bounded table.
+//! All is read before the first byte is written: no reader of stdout keeps the database's WAL from being cut.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,8 +12,9 @@ use rusqlite::{Connection, Row, Rows};
 use serde_json::{Map, Value, json};
 
 use super::args::QueryArgs;
+use super::spool::Spool;
 use super::store::{self, read_failed, table};
-use super::{Context, Data, Exit, Failure, put, say};
+use super::{Context, Exit, Failure, put, say};
 
 /// A table is laid out as a whole, so that it has an end.
 const TABLE_ROWS_MAX: usize = 10_000;
@@ -107,23 +108,25 @@ fn distinct(names: Vec<String>) -> Vec<String> {
 }
 
 fn put_json(keys: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
-    let mut data = Data::begin();
+    let mut data = Spool::default();
     while let Some(row) = rows.next().map_err(read_failed)? {
         let object: Map<String, Value> = keys.iter().cloned().zip(cells(row, keys.len())?).collect();
         data.put(&format!("{}\n", Value::Object(object)))?;
     }
-    data.end()
+    drop(rows);
+    data.pour()
 }
 
 /// RFC 4180.
 fn put_csv(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
-    let mut data = Data::begin();
+    let mut data = Spool::default();
     data.put(&csv_line(names.iter().map(String::as_str)))?;
     while let Some(row) = rows.next().map_err(read_failed)? {
         let cells: Vec<_> = cells(row, names.len())?.iter().map(to_text).collect();
         data.put(&csv_line(cells.iter().map(String::as_str)))?;
     }
-    data.end()
+    drop(rows);
+    data.pour()
 }
 
 fn put_table(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
@@ -140,6 +143,7 @@ fn put_table(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
         bytes += line.iter().map(String::len).sum::<usize>();
         lines.push(line);
     }
+    drop(rows);
     put(&table(&head, &lines))?;
     if is_cut {
         say(&format!(
