@@ -67,6 +67,11 @@ pub fn note_schema_version(tx: &Transaction<'_>, version: i64) -> rusqlite::Resu
     Ok(())
 }
 
+/// The statement that notes the version of inboxd's tables, for people.
+pub fn schema_version_sql(version: i64) -> String {
+    format!("UPDATE main.inboxd_meta SET value = {version} WHERE key = 'schema_version'")
+}
+
 const RECALL: &str = "
     SELECT value, updated_at_ms FROM main.inboxd_meta WHERE key = ?1 AND updated_at_ms IS NOT NULL";
 

@@ -496,7 +496,15 @@ fn claim_and_open(
 ) -> Result<(FileClaim, rusqlite::Connection), StartError> {
     let home = assembly::home(config);
     let claim = db::claim_file(&config.database, home, lock)?;
+    // an upgrade may take longer than the service manager waits
+    let (opened, opening) = mpsc::channel::<()>();
+    spawn("opening", move || {
+        while opening.recv_timeout(WAIT_TOLD_EVERY) == Err(RecvTimeoutError::Timeout) {
+            systemd::tell_waiting("opening the database, or upgrading it");
+        }
+    })?;
     let conn = open_patiently(&config.database, home, events)?;
+    drop(opened);
     if home == db::Home::Own {
         lock.note_database()?;
     }

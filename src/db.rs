@@ -24,7 +24,7 @@ mod embedded;
 mod migrations;
 
 pub use claim::{DataDirLock, FileClaim, claim_file, lock_data_dir};
-pub use embedded::objection_to;
+pub use embedded::{Upgraded, objection_to, upgrade_embedded, upgrade_script};
 pub use migrations::{Migration, SCHEMA, Schema};
 
 /// "inbx", kept in `application_id`.
@@ -400,7 +400,7 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
     quick_check(&mut conn, path)?;
     if let Some(way) = schema.way_from(version) {
         wait_for_locks(&mut conn).map_err(sql)?;
-        migrations::upgrade(&conn, path, schema, version, way)?;
+        migrations::upgrade(&mut conn, path, schema, version, way)?;
     }
     compare_schema_to(&conn, path, schema)?;
     make_private(path);
@@ -681,7 +681,7 @@ fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, Op
     let reason = if embedded == Some(known) {
         return Ok(known);
     } else if let Some(other) = embedded {
-        format!("inboxd's tables in the file have version {other}, this inboxd knows {known}")
+        embedded::objection_to_version(other)
     } else if number("application_id")? != APPLICATION_ID {
         "this SQLite file was not made by inboxd and has none of its tables; choose another data_dir, or where \
          `database` names it, let `inboxd serve` make them".to_owned()

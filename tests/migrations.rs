@@ -48,13 +48,14 @@ const NEXT: Schema = Schema {
                                       CHECK (event_id <> '')) STRICT;
           CREATE TABLE kept (k TEXT PRIMARY KEY, v INTEGER NOT NULL) STRICT; -- made anew by the second step",
     migrations: &[
-        Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT" },
+        Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT", books: "" },
         Migration {
             to: 3,
             sql: "ALTER TABLE kept RENAME TO kept_before;
                   CREATE TABLE kept (k TEXT PRIMARY KEY, v INTEGER NOT NULL) STRICT;
                   INSERT INTO kept (k, v) SELECT k, 1 FROM kept_before;
                   DROP TABLE kept_before",
+            books: "",
         },
     ],
 };
@@ -172,8 +173,8 @@ fn an_upgrade_that_fails_changes_nothing_and_leaves_no_copy() {
     let (dir, path) = file_of_first();
     const BROKEN: Schema = Schema {
         migrations: &[
-            Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT" },
-            Migration { to: 3, sql: "INSERT INTO nowhere VALUES (1)" },
+            Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN note TEXT", books: "" },
+            Migration { to: 3, sql: "INSERT INTO nowhere VALUES (1)", books: "" },
         ],
         ..NEXT
     };
@@ -189,7 +190,7 @@ fn a_migration_that_leads_elsewhere_than_schema_sql_is_refused() {
     let (_dir, path) = file_of_first();
     const ELSEWHERE: Schema = Schema {
         version: 2,
-        migrations: &[Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN notes TEXT" }],
+        migrations: &[Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN notes TEXT", books: "" }],
         ..NEXT
     };
     let error = db::open_writer_as(&path, &ELSEWHERE).unwrap_err();
@@ -269,4 +270,102 @@ fn a_kill_anywhere_in_an_upgrade_leaves_the_old_file_or_the_new_one() {
     }
     let (_dir, path) = file_of_first();
     assert!(!killed_at(&path, "migration_step", 3), "there are two steps");
+}
+
+const IN_AN_APPLICATION: &str = r#"
+database = "app.db"
+[listen]
+webhooks = "127.0.0.1:0"
+admin = "off"
+[limits]
+disk_free_min = 0
+[endpoint.github]
+provider = "github"
+secrets = ["file:github.secret"]
+"#;
+
+/// An application's file with inboxd's tables as the first version made them there, and one event.
+fn application_of_version_1() -> TempDir {
+    let dir = Daemon::folder(IN_AN_APPLICATION);
+    let conn = Connection::open(dir.path().join("app.db")).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA user_version = 77; CREATE TABLE customers (id TEXT)",
+    )
+    .unwrap();
+    let (_, schema) = RELEASED[0];
+    let whole = Connection::open_in_memory().unwrap();
+    whole.execute_batch(schema).unwrap();
+    let objects = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL
+                      AND tbl_name NOT IN ('ledger_entries', 'invoices', 'orders') ORDER BY rowid";
+    let mut objects = whole.prepare(objects).unwrap();
+    for object in objects.query_map([], |row| row.get::<_, String>(0)).unwrap() {
+        conn.execute_batch(&object.unwrap()).unwrap();
+    }
+    conn.execute_batch(
+        "INSERT INTO inboxd_meta (key, value) VALUES ('schema_version', 1);
+         INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, payload, body_sha256, state, attempts,
+                                    available_at_ms, received_at_ms, processed_at_ms)
+         VALUES ('github', 'github', 'd-1', '{}', '{}', zeroblob(32), 'ignored', 1, 1, 1, 1)",
+    )
+    .unwrap();
+    dir
+}
+
+fn assert_is_upgraded(dir: TempDir) {
+    let conn = Connection::open(dir.path().join("app.db")).unwrap();
+    assert_eq!(version(&conn), 77, "the application's");
+    assert_eq!(count(&conn, "SELECT value FROM inboxd_meta WHERE key = 'schema_version'"), SCHEMA.version);
+    assert_eq!(count(&conn, "SELECT sum(events) FROM webhook_counts WHERE state = 'ignored'"), 1);
+    assert_eq!(count(&conn, "SELECT count(*) FROM customers"), 0);
+    drop(conn);
+    let daemon = Daemon::in_dir(Arc::new(dir));
+    let lines = [
+        support::github_signature("{}"),
+        "X-GitHub-Delivery: d-2".to_owned(),
+        "X-GitHub-Event: ping".to_owned(),
+    ];
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    assert_eq!(daemon.client().post("/webhooks/github", &lines, "{}").0, 200);
+    assert_eq!(daemon.inboxd(&["upgrade"]).stdout, "app.db is up to date\n");
+}
+
+#[test]
+fn an_applications_file_is_upgraded_by_a_person_alone() {
+    let dir = application_of_version_1();
+    let before = fs::read(dir.path().join("app.db")).unwrap();
+    for args in [&["--config", "inboxd.toml", "serve"][..], &["status"], &["upgrade"]] {
+        let ran = support::inboxd(dir.path(), args);
+        assert_eq!(ran.code, 5, "{args:?} {ran:?}");
+    }
+    let refused = support::inboxd(dir.path(), &["--config", "inboxd.toml", "serve"]);
+    assert!(refused.stderr.contains("inboxd upgrade"), "{refused:?}");
+    assert!(fs::read(dir.path().join("app.db")).unwrap() == before, "nothing was changed");
+    let ran = support::inboxd(dir.path(), &["upgrade", "--yes"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_is_upgraded(dir);
+}
+
+#[test]
+fn the_statements_of_an_upgrade_may_be_run_by_hand() {
+    let dir = application_of_version_1();
+    let script = support::inboxd(dir.path(), &["upgrade", "--print"]);
+    assert_eq!(script.code, 0, "{script:?}");
+    Connection::open(dir.path().join("app.db")).unwrap().execute_batch(&script.stdout).unwrap();
+    assert_is_upgraded(dir);
+}
+
+#[test]
+fn an_upgrade_says_what_it_does_and_how_long_it_may_take() {
+    let (version, sql) = RELEASED[0];
+    let (file, path) = file_of(version, sql);
+    let dir = Daemon::folder(support::CONFIG);
+    fs::create_dir(dir.path().join("data")).unwrap();
+    fs::copy(&path, dir.path().join("data/inboxd.db")).unwrap();
+    drop(file);
+    let daemon = Daemon::in_dir(Arc::new(dir));
+    let log = daemon.log();
+    assert!(
+        log.contains("upgrading from schema version 1 to 2: a copy is made") && log.contains("MB a second"),
+        "{log}"
+    );
 }

@@ -1,12 +1,13 @@
 //! How fast a delivery is, in one run and as ratios: the machine may be busy, the ratios hold.
 //!
 //! `cargo bench` measures everything; `cargo bench --bench path -- ratios` (or `fsync`, `memory`, `start`,
-//! `million`) one part. Nothing but a real disk is interesting: the files are made below `target/`.
+//! `million`, `large`, `backlog`) one part; `large 10000000` with so many rows. Nothing but a real disk is interesting: the files are made below `target/`.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should stop")]
 #![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints rates and ratios")]
 #![allow(missing_docs, reason = "a program, not a library")]
 
+mod large;
 mod load;
 mod process;
 mod slow_disk;
@@ -22,16 +23,19 @@ use stack::{Stack, Upstream};
 const ROUNDS: usize = 3;
 
 fn main() {
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let is_name = |arg: &String| !arg.starts_with('-') && arg.parse::<usize>().is_err();
+    let wanted: Vec<_> = std::env::args().skip(1).filter(is_name).collect();
     let is_wanted = |part: &str| wanted.is_empty() || wanted.iter().any(|name| name == part);
     println!("machine: {} cores, files in {}", cores(), stack::base().display());
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 8] = [
         ("ratios", ratios),
         ("writer", writer),
         ("fsync", slow_fsync),
         ("memory", process::memory),
         ("start", process::start),
         ("million", process::million),
+        ("large", large::large),
+        ("backlog", large::backlog),
     ];
     for (name, part) in parts {
         if is_wanted(name) {

@@ -10,21 +10,21 @@ use tempfile::TempDir;
 
 use crate::{load, report, stack};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
 
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    address: String,
-    ready_after: Duration,
-    dir: Arc<TempDir>,
+    pub(crate) address: String,
+    pub(crate) ready_after: Duration,
+    pub(crate) dir: Arc<TempDir>,
 }
 
 impl Daemon {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::spawn(Arc::new(stack::folder()), Command::new(BINARY))
     }
 
-    fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
+    pub(crate) fn spawn(dir: Arc<TempDir>, mut command: Command) -> Self {
         let started = Instant::now();
         let mut child = command
             .args(["--config", "inboxd.toml", "serve"])
@@ -48,6 +48,14 @@ impl Daemon {
         let address = ready.split("http://").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address, ready_after, dir }
+    }
+
+    /// SIGTERM, and what it leaves.
+    pub(crate) fn stop(mut self) -> Arc<TempDir> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+        Arc::clone(&self.dir)
     }
 
     fn database(&self) -> std::path::PathBuf {

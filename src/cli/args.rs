@@ -58,6 +58,8 @@ pub(crate) enum Verb {
     Outbox(OutboxVerb),
     /// Purge what is older than [retention] says, now
     Purge(PurgeArgs),
+    /// Upgrade inboxd's tables in an application's own file; `serve` upgrades a file of inboxd's own by itself
+    Upgrade(UpgradeArgs),
     /// Try out how people are told
     #[command(subcommand)]
     Alert(AlertVerb),
@@ -461,6 +463,17 @@ pub(crate) struct OutboxFilters {
     /// Only in this state
     #[arg(long, value_parser = ["pending", "sending", "delivered", "dead"])]
     pub(crate) state: Option<String>,
+}
+
+/// `upgrade`
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// Do it; without this it only says what would be done
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the statements, for the sqlite3 shell
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) print: bool,
 }
 
 /// `purge`

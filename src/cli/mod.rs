@@ -36,6 +36,7 @@ mod providers;
 mod query;
 mod spool;
 mod store;
+mod upgrade;
 mod table;
 mod story;
 mod completions;
@@ -79,6 +80,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Resolve(args) => reviews::resolve(&args, &context),
         Verb::Outbox(verb) => outbox::run(&verb, &context),
         Verb::Purge(args) => purge::run(&args, &context),
+        Verb::Upgrade(args) => upgrade::run(&args, &context),
         Verb::Alert(verb) => alert::run(&verb, &context),
         Verb::Providers(verb) => providers::run(&verb),
         Verb::Query(args) => query::run(&args, &context),

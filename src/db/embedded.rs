@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use super::claim::refuse_orphaned_wal;
+use super::migrations::{Migration, upgrade_tables};
 use super::{
     OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, leave_log, open_to_look,
     open_untouched, quick_check, settle_pragmas, wait_for_locks,
@@ -117,12 +118,7 @@ fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqli
             }
         }
         Some(version) if version == SCHEMA.version => {}
-        Some(other) => {
-            return Ok(Some(format!(
-                "inboxd's tables in the file have version {other}, this inboxd knows {}; start the inboxd that made them",
-                SCHEMA.version
-            )));
-        }
+        Some(other) => return Ok(Some(objection_to_version(other))),
     }
     let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") && !allow_wal {
@@ -133,6 +129,73 @@ fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqli
         )));
     }
     Ok(None)
+}
+
+/// What is said of tables of another version.
+pub(super) fn objection_to_version(version: i64) -> String {
+    let known = SCHEMA.version;
+    let other = format!("inboxd's tables in the file have version {version}, this inboxd knows {known}");
+    if SCHEMA.way_from(version).is_some() {
+        format!("{other}: copy the file, then run `inboxd upgrade`, which says what it does")
+    } else {
+        format!("{other}; start the inboxd that made them")
+    }
+}
+
+/// What an upgrade of inboxd's tables in an application's file came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upgraded {
+    /// There was nothing to do.
+    Current,
+    /// From this version to the one of this program.
+    From(i64),
+}
+
+/// Upgrades inboxd's tables in an application's file, in one transaction; with `is_dry` nothing is changed. No copy is
+/// made: the file is the application's.
+///
+/// # Errors
+/// See [`OpenError`]; nothing was changed then.
+pub fn upgrade_embedded(path: &Path, is_dry: bool) -> Result<Upgraded, OpenError> {
+    let sql = |source| OpenError::of_sqlite(path, source);
+    require_file(path)?;
+    let mut conn = open_untouched(path)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
+    let version = bookkeeping::schema_version(&conn).map_err(sql)?;
+    let Some(version) = version.filter(|version| *version != SCHEMA.version) else {
+        return Ok(Upgraded::Current);
+    };
+    let Some(way) = SCHEMA.way_from(version) else {
+        let reason = objection_to_version(version);
+        return Err(OpenError::Refused { path: path.to_path_buf(), reason });
+    };
+    if !is_dry {
+        settle_pragmas(&conn).map_err(sql)?;
+        upgrade_tables(&conn, path, || migrate(&conn, path, version, way))?;
+    }
+    Ok(Upgraded::From(version))
+}
+
+fn migrate(conn: &Connection, path: &Path, from: i64, way: &[Migration]) -> Result<(), OpenError> {
+    let to = SCHEMA.version;
+    let failed = |source| OpenError::Upgrade { path: path.to_owned(), from, to, source };
+    let tx = begin_immediate(conn).map_err(failed)?;
+    for migration in way {
+        tx.execute_batch(migration.sql).map_err(failed)?;
+        bookkeeping::note_schema_version(&tx, migration.to).map_err(failed)?;
+    }
+    super::compare_schema(&tx, path)?;
+    tx.commit().map_err(failed)
+}
+
+/// The same upgrade as a script for the sqlite3 shell; `None` where the way is not known.
+pub fn upgrade_script(from: i64) -> Option<String> {
+    let way = SCHEMA.way_from(from)?;
+    let steps: String = way.iter().map(|migration| migration.sql).collect();
+    let note = bookkeeping::schema_version_sql(SCHEMA.version);
+    Some(format!(
+        "PRAGMA foreign_keys = OFF;\nPRAGMA legacy_alter_table = ON;\nBEGIN IMMEDIATE;\n{steps}{note};\nCOMMIT;\n"
+    ))
 }
 
 fn create(tx: &Transaction<'_>) -> rusqlite::Result<()> {

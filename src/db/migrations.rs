@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rusqlite::Connection;
@@ -41,6 +42,8 @@ pub struct Migration {
     pub to: i64,
     /// Statements; they run in the transaction of the whole upgrade.
     pub sql: &'static str,
+    /// Those about the tables that an application's file does not have.
+    pub books: &'static str,
 }
 
 /// This version's schema.
@@ -49,7 +52,8 @@ pub const SCHEMA: Schema = Schema {
     sql: include_str!("../../schema.sql"),
     migrations: &[Migration {
         to: 2,
-        sql: concat!(include_str!("upgrades/2.sql"), include_str!("upgrades/2-books.sql")),
+        sql: include_str!("upgrades/2.sql"),
+        books: include_str!("upgrades/2-books.sql"),
     }],
 };
 
@@ -69,20 +73,20 @@ impl Schema {
 /// # Errors
 /// The file is as it was, also when the error is that there is no room for the copy.
 pub(super) fn upgrade(
-    conn: &Connection,
+    conn: &mut Connection,
     path: &Path,
     schema: &Schema,
     from: i64,
     way: &[Migration],
 ) -> Result<(), OpenError> {
+    let sql = |source| OpenError::of_sqlite(path, source);
     let to = schema.version;
+    announce(conn, path, from, to).map_err(sql)?;
+    report_progress(conn, Some(path)).map_err(sql)?;
     let copy = copy_before(conn, path, from)?;
     failpoint::reach("migration_copied");
-    let sql = |source| OpenError::of_sqlite(path, source);
-    // a table that is made anew would take the rows that refer to it along, and be renamed inside others' views
-    remake_tables(conn, true).map_err(sql)?;
-    let migrated = migrate(conn, path, schema, way);
-    remake_tables(conn, false).map_err(sql)?;
+    let migrated = upgrade_tables(conn, path, || migrate(conn, path, schema, way));
+    report_progress(conn, None).map_err(sql)?;
     match migrated {
         Ok(()) => {
             log::warn!(
@@ -102,6 +106,60 @@ pub(super) fn upgrade(
     }
 }
 
+/// Runs an upgrade in which tables may be made anew: rows that refer to such a table would go along with it, and others'
+/// views would be renamed inside.
+pub(super) fn upgrade_tables(
+    conn: &Connection,
+    path: &Path,
+    upgrade: impl FnOnce() -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let sql = |source| OpenError::of_sqlite(path, source);
+    remake_tables(conn, true).map_err(sql)?;
+    let upgraded = upgrade();
+    remake_tables(conn, false).map_err(sql)?;
+    upgraded
+}
+
+/// What a start does that may take minutes.
+fn announce(conn: &Connection, path: &Path, from: i64, to: i64) -> rusqlite::Result<()> {
+    let bytes = file_bytes(conn)?;
+    // the copy reads and writes the file, the upgrade reads it and writes its indexes anew
+    let seconds = bytes * 4 / DISK_BYTES_PER_S;
+    log::warn!(
+        "{}: upgrading from schema version {from} to {to}: a copy is made, then indexes are built and events counted. The \
+         file has {} MiB: on a disk of {} MB a second that takes about {}. Deliveries are not answered until then; \
+         providers send them again",
+        path.display(),
+        bytes >> 20,
+        DISK_BYTES_PER_S / 1_000_000,
+        if seconds < 60 { format!("{} s", seconds + 1) } else { format!("{} minutes", seconds.div_ceil(60)) }
+    );
+    Ok(())
+}
+
+/// From now on a line says every ten seconds that the upgrade goes on; with `None`, no more.
+fn report_progress(conn: &mut Connection, path: Option<&Path>) -> rusqlite::Result<()> {
+    let Some(path) = path.map(Path::to_owned) else {
+        return conn.progress_handler(0, None::<fn() -> bool>);
+    };
+    let (began, mut next) = (Instant::now(), PROGRESS_EVERY);
+    conn.progress_handler(
+        PROGRESS_STEPS,
+        Some(move || {
+            if began.elapsed() >= next {
+                log::warn!("{}: the upgrade goes on, {} s so far", path.display(), began.elapsed().as_secs());
+                next = began.elapsed() + PROGRESS_EVERY;
+            }
+            false
+        }),
+    )
+}
+
+fn file_bytes(conn: &Connection) -> rusqlite::Result<u64> {
+    let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    Ok(u64::try_from(number("page_count")? * number("page_size")?).unwrap_or(0))
+}
+
 /// SQLite's own advice for making a table anew (lang_altertable.html, section 7).
 fn remake_tables(conn: &Connection, begins: bool) -> rusqlite::Result<()> {
     conn.pragma_update(None, "foreign_keys", !begins)?;
@@ -114,6 +172,7 @@ fn migrate(conn: &Connection, path: &Path, schema: &Schema, way: &[Migration]) -
     let tx = begin_immediate(conn).map_err(failed)?;
     for migration in way {
         tx.execute_batch(migration.sql).map_err(failed)?;
+        tx.execute_batch(migration.books).map_err(failed)?;
         tx.pragma_update(None, "user_version", migration.to).map_err(failed)?;
         failpoint::reach("migration_step");
     }
@@ -163,9 +222,7 @@ fn copy_before(conn: &Connection, path: &Path, version: i64) -> Result<PathBuf, 
 /// The copy may be as large as the file, and so may the log of a migration that rewrites every row.
 fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenError> {
     let sql = |source| OpenError::of_sqlite(path, source);
-    let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let bytes = number("page_count").map_err(sql)? * number("page_size").map_err(sql)?;
-    let needed = u64::try_from(bytes).unwrap_or(0) * 2 + ROOM_BESIDE_BYTES;
+    let needed = file_bytes(conn).map_err(sql)? * 2 + ROOM_BESIDE_BYTES;
     let disk = rustix::fs::statvfs(dir).map_err(|error| OpenError::Io {
         action: format!("read the free space of {}", dir.display()),
         source: error.into(),
@@ -216,6 +273,15 @@ fn compact_time(now_ms: i64) -> String {
     Timestamp::from_millisecond(now_ms)
         .map_or_else(|_| now_ms.to_string(), |time| time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
+
+/// A slow disk, for saying how long an upgrade may take.
+const DISK_BYTES_PER_S: u64 = 100_000_000;
+
+/// Between two lines about an upgrade that goes on.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
+/// Virtual machine steps of SQLite between two looks at the time.
+const PROGRESS_STEPS: i32 = 100_000;
 
 /// Beside the copy and the log.
 const ROOM_BESIDE_BYTES: u64 = 16 << 20;
