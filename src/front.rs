@@ -11,6 +11,7 @@
 
 mod budget;
 mod chunked;
+mod client;
 mod connection;
 mod head;
 mod refusal;
@@ -73,7 +74,8 @@ pub struct Settings {
     /// Whether an application answers in its own time, if any does. Such requests have places of their
     /// own, as many again, and hold no more than half of the connections: nobody else waits because they do.
     pub waits_for_application: Option<OfPath<bool>>,
-    /// Peers whose connections are evicted only when there is no other to evict.
+    /// Peers whose connections are evicted only when there is no other to evict, and who are believed when they
+    /// say for whom they ask.
     pub trusted_proxies: Vec<IpAddr>,
     /// How long and how much.
     pub bounds: Bounds,

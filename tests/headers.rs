@@ -79,10 +79,33 @@ fn a_client_cannot_have_its_headers_unescaped() {
     assert_eq!(daemon.text("SELECT event_id FROM webhook_inbox"), "a%41");
 }
 
+#[test]
+fn a_request_line_with_the_whole_url_is_taken_as_its_path() {
+    let daemon = Daemon::start();
+    let headers = format!(
+        "Host: another.example.com\r\n{}\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: whole\r\n",
+        github_signature("{}")
+    );
+    for (target, status) in [
+        ("http://hooks.example.com/webhooks/github?from=a", 200),
+        ("HTTPS://hooks.example.com:8443/webhooks/github/", 200),
+        ("http://hooks.example.com/webhooks/unknown", 404),
+        ("http://hooks.example.com", 404),
+        ("ftp://hooks.example.com/webhooks/github", 400),
+        ("hooks.example.com:443", 400),
+        ("*", 400),
+    ] {
+        assert_eq!(post(&daemon, target, headers.as_bytes(), "{}").0, status, "{target}");
+    }
+    assert_eq!(daemon.text("SELECT duplicates || '' FROM webhook_inbox"), "1");
+}
+
 fn github(daemon: &Daemon, id: &[u8]) -> (u16, String) {
-    let signature = github_signature("{}");
+    // a body of its own, or it would be the same event sent again
+    let body = format!(r#"{{"n":"{}"}}"#, hmac_hex(b"any", &[id]));
+    let signature = github_signature(&body);
     let before = format!("{signature}\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: ");
-    post(daemon, "/webhooks/github", &[before.as_bytes(), id, b"\r\n"].concat(), "{}")
+    post(daemon, "/webhooks/github", &[before.as_bytes(), id, b"\r\n"].concat(), &body)
 }
 
 /// With header lines of any bytes.

@@ -187,3 +187,27 @@ fn a_wrong_path_and_a_wrong_method_are_a_line_of_the_log() {
     assert!(log.lines().all(|line| line.len() < 1000), "{log}");
     assert!(log.matches(words).count() < 100, "{log}");
 }
+
+#[test]
+fn behind_a_trusted_proxy_the_client_is_the_one_that_the_proxy_names() {
+    let config = CONFIG.replacen("[listen]", "[listen]\ntrusted_proxies = [\"127.0.0.1\"]", 1);
+    let daemon = Daemon::with_config(&config);
+    let mut client = daemon.client();
+    let named = ["X-Forwarded-For: 192.0.2.66, 203.0.113.7"];
+    assert_eq!(client.post("/webhooks/github", &named, "{}").0, 400);
+    daemon.wait_for_log("refused endpoint=github reason=signature_missing peer=203.0.113.7");
+    assert_eq!(client.post("/nowhere", &["Forwarded: for=192.0.2.66, for=203.0.113.8"], "{}").0, 404);
+    daemon.wait_for_log("path=/nowhere peer=203.0.113.8");
+    let large = vec![b' '; (1 << 20) + 1];
+    assert_eq!(client.post("/webhooks/stripe", &["X-Forwarded-For: 203.0.113.9"], &large).0, 413);
+    daemon.wait_for_log("beyond the body limit peer=203.0.113.9");
+    assert!(!daemon.log().contains("192.0.2.66"), "what the client wrote itself is not believed");
+}
+
+#[test]
+fn a_client_that_is_no_trusted_proxy_cannot_name_another() {
+    let daemon = Daemon::start();
+    let named = ["X-Forwarded-For: 203.0.113.7", "Forwarded: for=203.0.113.7"];
+    assert_eq!(daemon.client().post("/webhooks/github", &named, "{}").0, 400);
+    daemon.wait_for_log("reason=signature_missing peer=127.0.0.1");
+}

@@ -90,3 +90,57 @@ fn from_address(source: Ipv4Addr, port: u16) -> TcpStream {
     stream.set_read_timeout(Some(HANG_TIME)).unwrap();
     stream
 }
+
+#[test]
+fn the_worst_json_of_a_genuine_sender_fits_into_the_memory_of_the_unit() {
+    let config = support::CONFIG
+        .replace("disk_free_min = 0", "disk_free_min = 0\nhandler_timeout = \"1m\"")
+        .replace("provider = \"github\"", "provider = \"github\"\nmode = \"sync\"\nhandlers = [\"sql:sql\"]");
+    let files = [
+        (
+            "sql/schema.sql",
+            "CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, bytes INTEGER, objects INTEGER) STRICT;",
+        ),
+        (
+            "sql/push.sql",
+            "INSERT INTO seen VALUES (:id, length(:event), json_array_length(:object -> '$.many'));",
+        ),
+    ];
+    let daemon = Daemon::with_files(&config, &files);
+    let count = 3_000_000;
+    let body = format!(r#"{{"many":[{}0]}}"#, r#"{"a":1},"#.repeat(count));
+    let headers = [&*support::github_signature(&body), "X-GitHub-Event: push", "X-GitHub-Delivery: 1"];
+    let answer = daemon.client().post("/webhooks/github", &headers, &body);
+    assert_eq!(answer, (200, r#"{"outcome":"processed"}"#.to_owned()), "{}", daemon.log());
+    let seen = daemon.text("SELECT bytes || ' ' || objects FROM seen");
+    assert_eq!(seen, format!("{} {}", body.len(), count + 1));
+    let peak = peak_mib(&daemon);
+    assert!(peak < UNIT_MIB * 3 / 4, "{peak} MiB");
+    rests(&daemon);
+}
+
+#[test]
+fn what_is_parsed_before_the_signature_is_known_stays_small() {
+    let config =
+        support::CONFIG.replace("provider = \"github\"", "provider = \"mailgun\"\nhandlers = [\"sql:sql\"]");
+    let daemon = Daemon::with_files(&config, &[("sql/_default.sql", "SELECT 1;")]);
+    let many = r#"{"a":1},"#.repeat(120_000);
+    // where nobody reads it, and where the signature is looked for
+    for (token, data) in [("\"t\"".to_owned(), format!("[{many}0]")), (format!("[{many}0]"), "0".to_owned())]
+    {
+        let signature = "0".repeat(64);
+        let body = format!(
+            r#"{{"signature":{{"token":{token},"timestamp":"1","signature":"{signature}"}},"event-data":{data}}}"#
+        );
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let json = "Content-Type: application/json";
+                    assert_eq!(daemon.client().post("/webhooks/github", &[json], &body).0, 400);
+                });
+            }
+        });
+    }
+    let peak = peak_mib(&daemon);
+    assert!(peak < UNIT_MIB / 4, "{peak} MiB");
+}

@@ -131,6 +131,28 @@ fn a_byte_order_mark_is_no_part_of_the_json() {
 }
 
 #[test]
+fn the_json_inside_a_form_is_the_senders_own_text_too() {
+    for mode in ["sync", "async"] {
+        let handled = format!("provider = \"github\"\nmode = \"{mode}\"\nhandlers = [\"sql:shop\"]");
+        let config = support::CONFIG.replace("provider = \"github\"", &handled);
+        let push = "INSERT INTO seen VALUES ('event', :event), ('object', :object);";
+        let daemon = Daemon::with_files(&config, &[("shop/schema.sql", SEEN), ("shop/push.sql", push)]);
+        let json = r#"{"z": 1, "a": 1.10, "big": 123456789012345678901234567890, "text": "\u00e9 + %"}"#;
+        let encoded: String = json.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let body = format!("x=1&payload={encoded}");
+        let headers = [
+            "Content-Type: application/x-www-form-urlencoded",
+            "X-GitHub-Event: push",
+            "X-GitHub-Delivery: 1",
+            &support::github_signature(&body),
+        ];
+        assert_eq!(daemon.client().post("/webhooks/github", &headers, &body).0, 200);
+        daemon.wait_for_count("SELECT count(*) FROM seen", 2);
+        assert_eq!(daemon.text("SELECT group_concat(DISTINCT more) FROM seen"), json, "{mode}");
+    }
+}
+
+#[test]
 fn every_statement_of_a_file_is_stepped_to_its_end() {
     let daemon = with(&[(
         "shop/charge.succeeded.sql",

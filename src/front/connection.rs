@@ -13,6 +13,7 @@ use rustix::event::PollFlags;
 use super::Shared;
 use super::budget::{Budget, Denied};
 use super::chunked::Decoder;
+use super::client;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Head};
 use super::refusal::{Reason, Refusal};
 use super::relay::Request;
@@ -26,7 +27,7 @@ pub(super) fn serve(shared: &Shared, slot: &Slot) {
     match session.requests() {
         Err(End::Refused(refusal)) => session.refuse(refusal),
         Err(End::Evicted) => {
-            shared.note_refusal(GIVES_WAY, session.peer); // who evicted it has told the client
+            shared.note_refusal(GIVES_WAY, session.client); // who evicted it has told the client
             session.stream.read_away();
             session.stream.cut();
         }
@@ -44,6 +45,8 @@ struct Session<'a> {
     slot: &'a Slot,
     stream: &'a Stream,
     peer: Option<IpAddr>,
+    /// For whom the peer asks: of the latest request whose head was read.
+    client: Option<IpAddr>,
     buffer: Buffer<'a>,
     /// When the connection was accepted; `None` once it has sent something.
     fresh_since: Option<Instant>,
@@ -92,6 +95,7 @@ impl<'a> Session<'a> {
             slot,
             stream: &slot.connection().stream,
             peer: slot.connection().peer,
+            client: slot.connection().peer,
             buffer: Buffer::new(&shared.budget, slot),
             fresh_since: Some(Instant::now()),
         }
@@ -101,7 +105,10 @@ impl<'a> Session<'a> {
         self.slot.start()?;
         self.stream.send_at_once()?;
         while let Some(head_deadline) = self.await_request()? {
+            self.client = self.peer;
             let (head, head_bytes) = self.read_head(head_deadline)?;
+            let trusted = &self.shared.settings.trusted_proxies;
+            self.client = client::of(self.peer, &head.headers, trusted);
             let (body, request_end) = self.read_body(&head, head_bytes)?;
             if !self.answer(head, body, request_end)? {
                 self.part();
@@ -164,7 +171,7 @@ impl<'a> Session<'a> {
     /// connection nothing can be said that could pass for another answer.
     fn turn_away(&mut self, is_fresh: bool) {
         if is_fresh || !self.buffer.is_empty() || self.stream.has_input() {
-            self.shared.note_refusal(GIVES_WAY, self.peer);
+            self.shared.note_refusal(GIVES_WAY, self.client);
             self.stream.turn_away(&GIVES_WAY.answer());
         }
     }
@@ -239,7 +246,7 @@ impl<'a> Session<'a> {
         let upstream = self.shared.upstream_of(head.path());
         let Head { method, target, headers, keep_alive, .. } = head;
         let is_head = method == "HEAD";
-        let (listener, peer) = (self.shared.settings.listener, self.peer);
+        let (listener, peer) = (self.shared.settings.listener, self.client);
         let exchanged = upstream.exchange(|| {
             let body = self.buffer.take(body, request_end);
             Request { listener, peer, method, target, headers, body }
@@ -288,7 +295,7 @@ impl<'a> Session<'a> {
     /// Answers without tiny_http, and ends the connection.
     fn refuse(&mut self, refusal: Refusal) {
         self.buffer.clear(); // a client that reads slowly is not to hold memory
-        self.shared.note_refusal(refusal, self.peer);
+        self.shared.note_refusal(refusal, self.client);
         if self.slot.answering().is_ok() && self.write(refusal.answer().as_bytes()).is_ok() {
             self.part();
         }

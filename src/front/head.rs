@@ -3,6 +3,8 @@
 //! Pure functions of bytes. What two parsers could read differently is refused, never repaired:
 //! nothing that is ambiguous passes.
 
+use std::borrow::Cow;
+
 use super::refusal::{Reason, Refusal};
 
 /// The largest head, request line and blank line included.
@@ -14,7 +16,7 @@ const METHOD_BYTES_MAX: usize = 32;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) method: String,
-    /// The path with its query.
+    /// The path with its query, also where the client wrote the whole URL.
     pub(super) target: String,
     /// The end-to-end ones, in order.
     pub(super) headers: Vec<(String, String)>,
@@ -77,7 +79,7 @@ fn within_limit(length: usize) -> Result<usize, Refusal> {
 /// Reads a head that [`find_end`] has delimited, blank line included.
 ///
 /// A missing `Host` is accepted (HTTP/1.0 has none and nothing here depends on it), several are not.
-/// Only origin-form targets are served. Headers that `Connection` names are *not* removed: this is the
+/// Origin-form and absolute-form targets are served. Headers that `Connection` names are *not* removed: this is the
 /// end of the line, and a client could otherwise remove what a proxy has added.
 pub(super) fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let text = head.strip_suffix(b"\r\n\r\n").ok_or(Refusal::bad("no blank line"))?;
@@ -95,7 +97,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Head, Refusal> {
     }
     Ok(Head {
         method: text_of(request_line.method),
-        target: text_of(request_line.target),
+        target: text_of(&request_line.target),
         headers,
         framing: fields.framing(request_line.is_1_0)?,
         expects_continue: fields.expects_continue && !request_line.is_1_0,
@@ -110,7 +112,7 @@ fn text_of(bytes: &[u8]) -> String {
 
 struct RequestLine<'a> {
     method: &'a [u8],
-    target: &'a [u8],
+    target: Cow<'a, [u8]>,
     is_1_0: bool,
 }
 
@@ -136,10 +138,31 @@ impl<'a> RequestLine<'a> {
             }
             _ => return Err(Refusal::bad("a malformed HTTP version")),
         };
-        if target.first() != Some(&b'/') || !target.iter().all(u8::is_ascii_graphic) {
-            return Err(Refusal::bad("a target that is not an absolute path"));
-        }
+        let target = if target.iter().all(u8::is_ascii_graphic) { path_and_query(target) } else { None };
+        let target = target.ok_or(Refusal::bad("a target that is neither a path nor an http URL"))?;
         Ok(Self { method, target, is_1_0 })
+    }
+}
+
+/// Path and query of the origin form and of the absolute form, which forward proxies and some senders write and a
+/// server must take (RFC 9112, section 3.2.2). Whatever the authority, this is the server.
+fn path_and_query(target: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if target.first() == Some(&b'/') {
+        return Some(Cow::Borrowed(target));
+    }
+    let schemes = [&b"http://"[..], b"https://"];
+    let scheme = schemes
+        .iter()
+        .find(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))?;
+    let rest = &target[scheme.len()..];
+    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+    let (authority, after) = rest.split_at(end);
+    match after.first() {
+        _ if authority.is_empty() => None,
+        Some(b'/') => Some(Cow::Borrowed(after)),
+        Some(b'?') => Some(Cow::Owned([b"/", after].concat())),
+        None => Some(Cow::Borrowed(b"/")),
+        Some(_) => None,
     }
 }
 
@@ -266,7 +289,7 @@ mod tests {
         }
     }
 
-    const HEADS: [(&str, u16); 53] = [
+    const HEADS: [(&str, u16); 59] = [
         ("\u{80}.", 400),
         ("GET / HTTP/1.1\r\n\r\n", 200),
         ("GET / HTTP/1.0\r\n\r\n", 200),
@@ -278,7 +301,13 @@ mod tests {
         ("GET / HTTP/1.2\r\n\r\n", 505),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         ("GET * HTTP/1.1\r\n\r\n", 400),
-        ("GET http://x/ HTTP/1.1\r\n\r\n", 400),
+        ("GET http://x/ HTTP/1.1\r\n\r\n", 200),
+        ("CONNECT x:443 HTTP/1.1\r\n\r\n", 400),
+        ("GET ftp://x/ HTTP/1.1\r\n\r\n", 400),
+        ("GET http:///a HTTP/1.1\r\n\r\n", 400),
+        ("GET http://x#a HTTP/1.1\r\n\r\n", 400),
+        ("GET http:/a HTTP/1.1\r\n\r\n", 400),
+        ("GET x/a HTTP/1.1\r\n\r\n", 400),
         ("GET / http/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.11\r\n\r\n", 400),
         ("GET /\r\n\r\n", 400),
@@ -326,6 +355,21 @@ mod tests {
     fn ambiguous_or_malformed_heads_are_refused_with_the_status_of_the_contract() {
         for (head, expected) in HEADS {
             assert_eq!(status(head.as_bytes()), expected, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_whole_url_path_and_query_are_the_target() {
+        for (target, expected) in [
+            ("/a//b?c=/d", "/a//b?c=/d"),
+            ("//a", "//a"),
+            ("http://hooks.example.com/a?b=c", "/a?b=c"),
+            ("HTTPS://u:p@[2001:db8::1]:8443/a/", "/a/"),
+            ("http://x", "/"),
+            ("http://x?a=http://y/", "/?a=http://y/"),
+        ] {
+            let head = read(format!("POST {target} HTTP/1.1\r\nHost: other\r\n\r\n").as_bytes());
+            assert_eq!(head.unwrap().unwrap().target, expected, "{target}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::sync::lock;
 pub struct Request {
     /// `webhooks` or `admin`: the listener it came through.
     pub listener: &'static str,
-    /// The client's address; a client of a Unix socket has none.
+    /// The client's address, where a trusted proxy asks for one that it names; a local client has none.
     pub peer: Option<IpAddr>,
     /// e.g. `POST`
     pub method: String,

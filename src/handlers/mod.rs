@@ -134,7 +134,9 @@ pub trait Handler: Send + Sync {
     fn takes(&self, event_type: &str) -> bool;
 
     /// JSON pointers of all that it reads of [`Event::body`]; `None`: it may read everything. Where all
-    /// handlers of an endpoint say so, the rest of a body is not made into a tree for each event.
+    /// handlers of an endpoint say so, the rest of a body is not made into a tree for each event. A tree takes many
+    /// times the memory of its text: an event that would need more than 128 MiB (4 MiB for what the pointers lead
+    /// to) is quarantined.
     fn reads(&self) -> Option<&[&'static str]> {
         None
     }

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::canonical;
 use super::presets::TestSign;
 use super::scheme::{Recipe, Scheme, is_header_name, rename, rule};
-use super::wanted::{Twice, Wanted};
+use super::wanted::{Twice, Unread, Wanted};
 use super::{Envelope, Headers};
 use crate::encode::hex;
 
@@ -29,6 +29,9 @@ const BATCH_EVENTS_MAX: usize = 10_000;
 
 /// More than any provider writes around the events of a body: it is kept with each of them.
 const ENVELOPE_BYTES_MAX: usize = 16 << 10;
+
+/// More fields than any provider sends in a form.
+const FORM_FIELDS_MAX: usize = 10_000;
 
 /// What the keys of bodies without a usable id begin with.
 const BODY_KEY_PREFIX: &str = "body-sha256:";
@@ -241,7 +244,11 @@ impl Form {
     }
 
     /// The form as an object: a field's text, or the list of its texts where it comes several times.
-    fn object(body: &[u8]) -> Value {
+    /// `None` where it has too many fields.
+    fn object(body: &[u8]) -> Option<Value> {
+        if form_fields(body).nth(FORM_FIELDS_MAX).is_some() {
+            return None;
+        }
         let mut fields = Map::new();
         for (name, value) in form_fields(body).filter(|(name, _)| !name.is_empty()) {
             let value = Value::from(String::from_utf8_lossy(&value).into_owned());
@@ -253,7 +260,7 @@ impl Form {
                 },
             }
         }
-        Value::Object(fields)
+        Some(Value::Object(fields))
     }
 }
 
@@ -318,6 +325,15 @@ impl Parsed {
         Self { json: Value::Null, defect: Some(defect.into()), twice: None }
     }
 
+    fn unread(what: &str, unread: &Unread) -> Self {
+        Self::defect(match unread {
+            Unread::NotJson(error) => format!("{what} is not JSON: {error}"),
+            Unread::TooLarge => {
+                format!("{what} has more values at the places that are read than fit into memory")
+            }
+        })
+    }
+
     /// What is wrong with the body as a whole.
     fn defects(&self) -> Vec<String> {
         self.defect.iter().cloned().chain(self.twice.as_ref().map(Twice::reason)).collect()
@@ -337,7 +353,12 @@ pub(super) fn parse(form: Option<&Form>, wanted: &Wanted, headers: &Headers, bod
     let text = match form {
         Some(form) if is_form(headers) => match form.json(headers, body) {
             Some(text) => text,
-            None if form.params && !body.is_empty() => return Parsed::json((Form::object(body), None)),
+            None if form.params && !body.is_empty() => {
+                return Form::object(body).map_or_else(
+                    || Parsed::defect(format!("the form has more than {FORM_FIELDS_MAX} fields")),
+                    |object| Parsed::json((object, None)),
+                );
+            }
             None => return Parsed::defect(format!("the form has not exactly one field {:?}", form.field)),
         },
         _ => Cow::Borrowed(body),
@@ -350,7 +371,7 @@ pub(super) fn parse(form: Option<&Form>, wanted: &Wanted, headers: &Headers, bod
     match wanted.parse(text) {
         Ok(json) => Parsed::json(json),
         Err(_) if text.is_empty() => Parsed::defect("the body is empty"),
-        Err(error) => Parsed::defect(format!("the body is not JSON: {error}")),
+        Err(unread) => Parsed::unread("the body", &unread),
     }
 }
 
@@ -468,7 +489,7 @@ fn envelope(whole: &str, elements: &[&str]) -> Result<Envelope, String> {
 pub(super) fn parse_element(element: &str, wanted: &Wanted) -> Parsed {
     match wanted.parse(element) {
         Ok(json) => Parsed::json(json),
-        Err(error) => Parsed::defect(format!("this event of the batch is not JSON: {error}")),
+        Err(unread) => Parsed::unread("this event of the batch", &unread),
     }
 }
 

@@ -233,6 +233,11 @@ impl Scheme {
 
     /// Keeps of a body's JSON what the scheme itself reads and what these pointers lead to.
     pub(super) fn read_only(&mut self, pointers: &[&str]) {
+        self.wanted = self.own_fields(pointers);
+    }
+
+    /// What the scheme itself reads, and what these pointers lead to.
+    fn own_fields(&self, pointers: &[&str]) -> Wanted {
         let signed = self.signed.iter().filter_map(|part| match part {
             Part::Json(pointer) => Some(pointer.as_str()),
             _ => None,
@@ -251,7 +256,7 @@ impl Scheme {
             TestSign::Header(..) | TestSign::Type(_) => &[],
         });
         let own = own.chain(challenge).chain(tests.copied());
-        self.wanted = Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()));
+        Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()))
     }
 
     /// The rules that concern two keys at once.

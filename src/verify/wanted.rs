@@ -2,7 +2,8 @@
 //!
 //! The bytes are stored as they came; of their JSON a few fields are looked at. A tree of all the others
 //! costs more than all else that is done to verify a delivery, so they are checked and not kept. On the way it is seen
-//! where an object has one name twice: of two readers one takes the first and one the last.
+//! where an object has one name twice: of two readers one takes the first and one the last. What is kept is bounded: a
+//! few bytes of JSON can become a hundred times as many of a tree.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -41,14 +42,66 @@ impl Wanted {
         wanted
     }
 
-    /// Takes and refuses exactly what `serde_json::from_str` of a [`Value`] does, and says where a name comes twice.
-    pub(super) fn parse(&self, text: &str) -> serde_json::Result<(Value, Option<Twice>)> {
+    /// Takes and refuses exactly what `serde_json::from_str` of a [`Value`] does, within the bound, and says where a
+    /// name comes twice.
+    pub(super) fn parse(&self, text: &str) -> Result<(Value, Option<Twice>), Unread> {
+        let (found, room) = (RefCell::default(), Room::of(self));
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let found = RefCell::default();
-        let value =
-            Seed { wanted: self, place: Place::ROOT, found: &found }.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok((value, found.into_inner()))
+        let seed = Seed { wanted: self, place: Place::ROOT, found: &found, room: &room };
+        let read = seed.deserialize(&mut deserializer);
+        match read.and_then(|value| deserializer.end().map(|()| value)) {
+            Ok(value) => Ok((value, found.into_inner())),
+            Err(_) if room.is_used_up.get() => Err(Unread::TooLarge),
+            Err(error) => Err(Unread::NotJson(error)),
+        }
+    }
+}
+
+/// Why there is no tree.
+#[derive(Debug)]
+pub(super) enum Unread {
+    NotJson(serde_json::Error),
+    /// It would need more memory than a tree may have.
+    TooLarge,
+}
+
+/// Memory that the tree of a whole body may need: that of some 10 MB of usual JSON.
+const WHOLE_BYTES_MAX: usize = 128 << 20;
+
+/// Memory for all the fields that are kept of a body: ids, amounts, states.
+const FIELDS_BYTES_MAX: usize = 4 << 20;
+
+/// What a value takes in the list that holds it, which grows by doubling.
+const VALUE_BYTES: usize = 2 * size_of::<Value>();
+
+/// What the first field of an object takes: a whole node of its tree.
+const OBJECT_BYTES: usize = 640;
+
+/// What each further field takes beside its name.
+const FIELD_BYTES: usize = 128;
+
+/// What is left for a tree.
+struct Room {
+    bytes: Cell<usize>,
+    is_used_up: Cell<bool>,
+}
+
+impl Room {
+    fn of(wanted: &Wanted) -> Self {
+        let bytes = match wanted {
+            Wanted::All => WHOLE_BYTES_MAX,
+            Wanted::Fields(_) => FIELDS_BYTES_MAX,
+        };
+        Self { bytes: Cell::new(bytes), is_used_up: Cell::new(false) }
+    }
+
+    fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        if let Some(left) = self.bytes.get().checked_sub(bytes) {
+            self.bytes.set(left);
+            return Ok(());
+        }
+        self.is_used_up.set(true);
+        Err(E::custom("too large"))
     }
 }
 
@@ -118,6 +171,7 @@ struct Seed<'a> {
     wanted: &'a Wanted,
     place: Place<'a>,
     found: &'a RefCell<Option<Twice>>,
+    room: &'a Room,
 }
 
 impl Seed<'_> {
@@ -163,10 +217,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.room.take(value.len())?;
         Ok(Value::from(value))
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.room.take(value.len())?;
         Ok(Value::from(value))
     }
 
@@ -198,7 +254,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 None => list.next_element::<Checked>()?.map(|_| Value::Null),
             };
             match value {
-                Some(value) if number < places => values.push(value),
+                Some(value) if number < places => {
+                    self.room.take(VALUE_BYTES)?;
+                    values.push(value);
+                }
                 Some(_) => {}
                 None => break,
             }
@@ -218,6 +277,7 @@ impl Seed<'_> {
     fn whole<'de, A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut values = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
+            self.room.take(name.len() + if values.is_empty() { OBJECT_BYTES } else { FIELD_BYTES })?;
             let seed = Seed { place: self.place.inner(&name), ..self };
             let value = fields.next_value_seed(seed)?;
             match values.entry(name) {
@@ -403,19 +463,26 @@ mod tests {
         "",
     ];
 
+    fn said(unread: Unread) -> String {
+        match unread {
+            Unread::NotJson(error) => error.to_string(),
+            Unread::TooLarge => "too large".to_owned(),
+        }
+    }
+
     fn agree(text: &str) {
         let (whole, kept) = (serde_json::from_str::<Value>(text), Wanted::only(POINTERS).parse(text));
         let kept = kept.map(|(kept, _)| kept);
         let all = Wanted::All.parse(text).map(|(all, _)| all);
         assert_eq!(whole.as_ref().ok(), all.as_ref().ok(), "{text}");
-        assert_eq!(whole.as_ref().err().map(ToString::to_string), all.err().map(|error| error.to_string()));
+        assert_eq!(whole.as_ref().err().map(ToString::to_string), all.err().map(said));
         match (whole, kept) {
             (Ok(whole), Ok(kept)) => {
                 for pointer in POINTERS {
                     assert_eq!(whole.pointer(pointer), kept.pointer(pointer), "{pointer} in {text}");
                 }
             }
-            (Err(whole), Err(kept)) => assert_eq!(whole.to_string(), kept.to_string(), "{text}"),
+            (Err(whole), Err(kept)) => assert_eq!(whole.to_string(), said(kept), "{text}"),
             (whole, kept) => panic!("{text}: {whole:?} but {kept:?}"),
         }
     }
@@ -464,5 +531,16 @@ mod tests {
         }
         let nobody = Wanted::only([]);
         assert_eq!(twice(&nobody, r#"{"data":{"object":{"amount":1,"amount":2}}}"#), named(&[]));
+    }
+
+    #[test]
+    fn what_would_be_a_tree_of_any_size_is_not_read() {
+        let many = format!(r#"{{"a":[{}1],"b":1}}"#, r#"{"x":1},"#.repeat(400_000));
+        assert!(many.len() < 4 << 20);
+        assert!(matches!(Wanted::All.parse(&many), Err(Unread::TooLarge)));
+        assert!(matches!(Wanted::only(["/a"]).parse(&many), Err(Unread::TooLarge)));
+        assert_eq!(Wanted::only(["/b"]).parse(&many).unwrap().0.to_string(), r#"{"b":1}"#);
+        let usual = many.replace(r#"{"x":1},"#, r#""a text as long as an object","#);
+        assert!(Wanted::All.parse(&usual).is_ok(), "as many bytes of texts are no such tree");
     }
 }

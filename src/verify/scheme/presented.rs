@@ -9,6 +9,7 @@ use super::{Part, Scheme, SignatureHeader, TimestampPlace};
 use crate::verify::canonical;
 use crate::verify::identity::{self, Parsed, Source, at};
 use crate::verify::secret::{Algorithm, Encoding, Judge, Keyed, Malformed, Signature};
+use crate::verify::wanted::Wanted;
 use crate::verify::{Delivery, Headers, Rejection};
 
 /// More signatures than any provider sends while it rotates keys; further ones are not tried.
@@ -60,7 +61,7 @@ impl Scheme {
             signed_at_ms,
             body: self.signed_body(delivery),
             made: self.made(delivery, parsed.as_ref())?,
-            parsed,
+            parsed: parsed.filter(|_| self.wanted != Wanted::All),
         })
     }
 
@@ -95,7 +96,14 @@ impl Scheme {
     /// The same where it takes the JSON to find the signature or what it is over: before anything is verified.
     pub(in crate::verify) fn parsed_first(&self, delivery: &Delivery<'_>) -> Option<Parsed> {
         let signs_fields = self.signed.iter().any(|part| matches!(part, Part::Json(_)));
-        (signs_fields || self.signature_field.is_some()).then(|| self.parse(delivery.headers, delivery.body))
+        (signs_fields || self.signature_field.is_some()).then(|| match self.wanted {
+            // strangers have no more of it made into a tree than tells whether they are some
+            Wanted::All => {
+                let own = self.own_fields(&[]);
+                identity::parse(self.form.as_ref(), &own, delivery.headers, delivery.body)
+            }
+            Wanted::Fields(_) => self.parse(delivery.headers, delivery.body),
+        })
     }
 
     /// The id, where it is part of what is signed; else nothing.
