@@ -23,7 +23,7 @@ use crate::proxy::{Asked, Proxy};
 use crate::receive::{self, Disposition, Endpoint, Incoming, Outcome, Receipt};
 use crate::sync::Wake;
 use crate::verify::{
-    Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
+    self, Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
 };
 use crate::writer::{START_WAIT_MAX, WriteError, WriterHandle};
 
@@ -38,6 +38,9 @@ const REFUSALS_PER_SECOND: u32 = 1;
 
 /// The same for what only a genuine event, or one that was captured, can cause.
 const EVENTS_PER_SECOND: u32 = 20;
+
+/// How much is logged of what to look at where a delivery was refused.
+const HINT_CHARS_SHOWN: usize = 500;
 
 /// How much of a path that a stranger asked for is logged.
 const PATH_CHARS_SHOWN: usize = 200;
@@ -323,14 +326,14 @@ impl App {
         let (headers, url) = (Headers::from_iter(headers), self.public_url(&target));
         let delivery = Delivery { method: &method, url: &url, headers: &headers, body };
         let verifier = &endpoint.config.verifier;
-        let verified = match verifier.unsigned_handshake(&delivery.borrowed()) {
-            Some(reply) => Ok(Verified::Handshake(reply)),
-            None => verifier.verify(delivery, now_ms),
-        };
-        if let Err(rejection) = &verified {
-            log_rejection(&endpoint.config.name, peer, rejection);
+        if let Some(reply) = verifier.unsigned_handshake(&delivery.borrowed()) {
+            return Ok(Verified::Handshake(reply));
         }
-        verified
+        verifier.verify_or_return(delivery, now_ms).map_err(|(rejection, body)| {
+            let delivery = Delivery { method: &method, url: &url, headers: &headers, body: &body[..] };
+            log_rejection(endpoint, peer, &delivery, &rejection, now_ms);
+            rejection
+        })
     }
 
     /// The URL as the sender knows it: host and scheme from the configuration, the rest from the request.
@@ -448,17 +451,25 @@ fn route(path: &str) -> &str {
     }
 }
 
-/// One line a second for each endpoint and reason: strangers cause it.
-fn log_rejection(name: &str, peer: Option<IpAddr>, rejection: &Rejection) {
-    let kind = format!("refused endpoint={name} reason={}", rejection.reason());
-    logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || match rejection {
-        Rejection::TimestampOutsideTolerance { skew_s } => {
-            format!(" peer={} skew_s={skew_s}", Peer(peer))
-        }
-        Rejection::SignatureMalformed { part } => format!(" peer={}: {part}", Peer(peer)),
-        Rejection::SignatureMissing | Rejection::EventIdMissing | Rejection::SignatureMismatch => {
-            format!(" peer={}", Peer(peer))
-        }
+/// One line a second for each endpoint and reason: strangers cause it. What to look at is found out for those alone.
+fn log_rejection(
+    endpoint: &Endpoint,
+    peer: Option<IpAddr>,
+    delivery: &Delivery<'_>,
+    rejection: &Rejection,
+    now_ms: i64,
+) {
+    let kind = format!("refused endpoint={} reason={}", endpoint.config.name, rejection.reason());
+    logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || {
+        let skew = match rejection {
+            Rejection::TimestampOutsideTolerance { skew_s } => format!(" skew_s={skew_s}"),
+            Rejection::SignatureMissing
+            | Rejection::EventIdMissing
+            | Rejection::SignatureMalformed { .. }
+            | Rejection::SignatureMismatch => String::new(),
+        };
+        let hint = verify::hint(&endpoint.config.verifier, delivery, rejection, now_ms.div_euclid(1000));
+        format!(" peer={}{skew}: {}", Peer(peer), logging::short(&hint, HINT_CHARS_SHOWN))
     });
 }
 

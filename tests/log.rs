@@ -211,3 +211,31 @@ fn a_client_that_is_no_trusted_proxy_cannot_name_another() {
     assert_eq!(daemon.client().post("/webhooks/github", &named, "{}").0, 400);
     daemon.wait_for_log("reason=signature_missing peer=127.0.0.1");
 }
+
+#[test]
+fn the_line_of_a_refused_delivery_says_what_to_look_at() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    // a newline that was cut off on the way
+    let signed = github_signature("{\"a\":1}\n");
+    assert_eq!(client.post("/webhooks/github", &[&signed], "{\"a\":1}").0, 400);
+    daemon.wait_for_log(
+        "reason=signature_mismatch peer=127.0.0.1: The signature matches the body with a newline at its end",
+    );
+    let of_another = ["Stripe-Signature: t=1,v1=0", "X-Filler: 1"];
+    assert_eq!(client.post("/webhooks/github", &of_another, "{}").0, 400);
+    daemon.wait_for_log("this looks like a delivery from Stripe");
+    let old = support::stripe_signature("{}", support::now_s() - 3600, support::STRIPE_SECRET);
+    assert_eq!(client.post("/webhooks/stripe", &[&old], "{}").0, 400);
+    daemon.wait_for_log("is NTP running?");
+    assert!(!daemon.log().contains("Filler"), "headers of strangers are not named: {}", daemon.log());
+}
+
+#[test]
+fn little_is_tried_of_a_large_body_that_was_refused() {
+    let daemon = Daemon::start();
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(2 << 20));
+    let signed = github_signature(format!("{large}\n"));
+    assert_eq!(daemon.client().post("/webhooks/github", &[&signed], &large).0, 400);
+    daemon.wait_for_log("reason=signature_mismatch peer=127.0.0.1: Either the secret is another one");
+}

@@ -3,7 +3,7 @@
 //! The hints name headers, lengths, seconds and likely causes. They never contain a secret, a
 //! signature, or any byte of a body. A [`Report`], which is for the terminal of whoever holds the body,
 //! also shows the first and last bytes of the signed string. Trying out what *would* have matched costs
-//! many MACs, so all of it is for the command line; the daemon logs no more than [`Rejection::reason`].
+//! many MACs: the command line tries everything, the daemon's [`hint`] little, and little of large bodies.
 
 use std::time::Duration;
 
@@ -278,46 +278,170 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
 
 /// What to look at, in a sentence or a few.
 pub fn explain(verifier: &Verifier, delivery: &Delivery<'_>, rejection: &Rejection, now_s: i64) -> String {
-    let scheme = verifier.scheme();
-    match (scheme.present(delivery), rejection) {
-        (Err(flaw), _) => explain_flaw(scheme, delivery, &flaw),
-        (Ok(_), Rejection::TimestampOutsideTolerance { skew_s }) => explain_skew(verifier, *skew_s),
-        (Ok(presented), Rejection::SignatureMismatch) => {
-            explain_mismatch(verifier, delivery, &presented, now_s)
-        }
-        (Ok(_), Rejection::EventIdMissing) => {
-            match scheme.sources.event_id.iter().find_map(identity::Source::header) {
-                Some(name) => {
-                    format!("There is not exactly one value of {name}; {}.", received(delivery.headers))
-                }
-                None => String::from("The event carries no id."),
-            }
-        }
-        (Ok(_), Rejection::SignatureMalformed { part }) => format!("{}.", capital(part)),
-        (Ok(_), Rejection::SignatureMissing) => explain_missing(scheme, delivery.headers),
-    }
+    Extent::EVERYTHING.explain(verifier, delivery, rejection, now_s)
 }
 
-fn explain_flaw(scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String {
-    let received = || received(delivery.headers);
-    let advice = match flaw {
-        Flaw::NoSignature => return explain_missing(scheme, delivery.headers),
-        Flaw::SeveralLines(_) => String::from("; a proxy may have merged two requests or added its own"),
-        Flaw::NamesDisagree(..) => String::from("; the sender or a proxy must send one set"),
-        Flaw::NoneWellFormed(Malformed::Length(_)) => String::from("; it was cut off, or made another way"),
-        Flaw::NoneWellFormed(_) => String::from("; it was re-encoded, or is written another way"),
-        Flaw::TooMany => String::from("; no provider sends so many"),
-        Flaw::TimestampMissing(_) | Flaw::NoId(_) | Flaw::SignedHeadersOdd(_) => format!("; {}", received()),
-        Flaw::TimestampRepeated => String::from(", so it is unclear which one was signed"),
-        Flaw::AlgorithmUnknown(_) => String::from("; known are HMAC_SHA1 and HMAC_SHA256"),
-        Flaw::IdAmbiguous => String::from(", so the signed text could be read in two ways"),
-        Flaw::BodyUncovered => String::from(
-            " (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query",
-        ),
-        Flaw::BodyHashDiffers => String::from(" (bodySHA256): the body was changed on the way"),
-        Flaw::NoneLabelled | Flaw::TimestampUnreadable(_) | Flaw::FieldMissing(_) => String::new(),
+/// As [`explain`], for a line of the log that strangers cause: at a bounded cost, and without the names of headers.
+pub fn hint(verifier: &Verifier, delivery: &Delivery<'_>, rejection: &Rejection, now_s: i64) -> String {
+    Extent::LITTLE.explain(verifier, delivery, rejection, now_s)
+}
+
+/// How much is tried, and how much of a stranger's request is told.
+struct Extent {
+    names_headers: bool,
+    /// Bodies up to this are held against other secrets and URLs, each of which takes a MAC of the whole.
+    macs_bytes_max: usize,
+    /// Bodies up to this are changed in the usual ways.
+    changes_bytes_max: usize,
+    /// Bodies up to this are written again as other serialisers do, in dozens of ways.
+    rewriting_bytes_max: usize,
+}
+
+impl Extent {
+    const EVERYTHING: Self = Self {
+        names_headers: true,
+        macs_bytes_max: usize::MAX,
+        changes_bytes_max: usize::MAX,
+        rewriting_bytes_max: usize::MAX,
     };
-    format!("{}{advice}.", capital(&flaw.in_words(scheme)))
+    const LITTLE: Self = Self {
+        names_headers: false,
+        macs_bytes_max: 1 << 20,
+        changes_bytes_max: 64 << 10,
+        rewriting_bytes_max: 16 << 10,
+    };
+
+    fn explain(
+        &self,
+        verifier: &Verifier,
+        delivery: &Delivery<'_>,
+        rejection: &Rejection,
+        now_s: i64,
+    ) -> String {
+        let scheme = verifier.scheme();
+        match (scheme.present(delivery), rejection) {
+            (Err(flaw), _) => self.explain_flaw(scheme, delivery, &flaw),
+            (Ok(_), Rejection::TimestampOutsideTolerance { skew_s }) => explain_skew(verifier, *skew_s),
+            (Ok(presented), Rejection::SignatureMismatch) => {
+                self.explain_mismatch(verifier, delivery, &presented, now_s)
+            }
+            (Ok(_), Rejection::EventIdMissing) => {
+                match scheme.sources.event_id.iter().find_map(identity::Source::header) {
+                    Some(name) => {
+                        format!(
+                            "There is not exactly one value of {name}{}.",
+                            self.received(delivery.headers)
+                        )
+                    }
+                    None => String::from("The event carries no id."),
+                }
+            }
+            (Ok(_), Rejection::SignatureMalformed { part }) => format!("{}.", capital(part)),
+            (Ok(_), Rejection::SignatureMissing) => self.explain_missing(scheme, delivery.headers),
+        }
+    }
+
+    fn explain_flaw(&self, scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String {
+        let advice = match flaw {
+            Flaw::NoSignature => return self.explain_missing(scheme, delivery.headers),
+            Flaw::SeveralLines(_) => String::from("; a proxy may have merged two requests or added its own"),
+            Flaw::NamesDisagree(..) => String::from("; the sender or a proxy must send one set"),
+            Flaw::NoneWellFormed(Malformed::Length(_)) => {
+                String::from("; it was cut off, or made another way")
+            }
+            Flaw::NoneWellFormed(_) => String::from("; it was re-encoded, or is written another way"),
+            Flaw::TooMany => String::from("; no provider sends so many"),
+            Flaw::TimestampMissing(_) | Flaw::NoId(_) | Flaw::SignedHeadersOdd(_) => {
+                self.received(delivery.headers)
+            }
+            Flaw::TimestampRepeated => String::from(", so it is unclear which one was signed"),
+            Flaw::AlgorithmUnknown(_) => String::from("; known are HMAC_SHA1 and HMAC_SHA256"),
+            Flaw::IdAmbiguous => String::from(", so the signed text could be read in two ways"),
+            Flaw::BodyUncovered => String::from(
+                " (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query",
+            ),
+            Flaw::BodyHashDiffers => String::from(" (bodySHA256): the body was changed on the way"),
+            Flaw::NoneLabelled | Flaw::TimestampUnreadable(_) | Flaw::FieldMissing(_) => String::new(),
+        };
+        format!("{}{advice}.", capital(&flaw.in_words(scheme)))
+    }
+
+    fn explain_missing(&self, scheme: &Scheme, headers: &Headers) -> String {
+        let header = &scheme.header.name;
+        let star = if scheme.header.numbered { "1" } else { "" };
+        let other = presets::all()
+            .iter()
+            .filter(|preset| {
+                preset.name != scheme.name()
+                    && !preset.recipe.signature_header.is_empty()
+                    && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
+            })
+            .find(|preset| headers.first(preset.recipe.signature_header).is_some());
+        if let Some(pointer) = &scheme.signature_field {
+            return format!(
+                "There is no signature in the body at {pointer}; the sender may use its older webhooks."
+            );
+        }
+        let advice = match other {
+            Some(preset) => format!("this looks like a delivery from {}", preset.title),
+            None => String::from("a proxy or CDN may have dropped it, or the sender has no secret set"),
+        };
+        format!("There is no signature in {header}{star}{}; {advice}.", self.received(headers))
+    }
+
+    fn explain_mismatch(
+        &self,
+        verifier: &Verifier,
+        delivery: &Delivery<'_>,
+        presented: &Presented<'_>,
+        now_s: i64,
+    ) -> String {
+        let scheme = verifier.scheme();
+        let may_try = delivery.body.len() <= self.macs_bytes_max;
+        let cause = may_try.then_some(()).and_then(|()| {
+            secret_that_would_match(verifier, delivery, presented)
+                .or_else(|| url_that_would_match(verifier, delivery))
+                .or_else(|| self.body_that_would_match(verifier, delivery))
+        });
+        let mut hint = match cause {
+            Some(cause) => cause,
+            None if verifier.keys.is_empty() => String::from("No secret could be used."),
+            None if delivery.body.is_empty() => {
+                String::from("The body is empty: something before us (a body parser?) may have read it.")
+            }
+            None => String::from(
+                "Either the secret is another one (each endpoint, account, mode and CLI listener has its own), \
+                 or the body was changed on the way: it must be the exact bytes received.",
+            ),
+        };
+        if let (Some(timestamp), Some(signed_at_ms)) = (&scheme.timestamp, presented.signed_at_ms) {
+            hint.extend(time_remark(verifier, timestamp, presented.ts, signed_at_ms, now_s));
+        }
+        hint
+    }
+
+    fn body_that_would_match(&self, verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {
+        let body = delivery.body;
+        if body.len() > self.changes_bytes_max {
+            return None;
+        }
+        let matches = |body: &[u8]| verifier.would_match(&Delivery { body, ..*delivery });
+        simple_variants(body)
+            .into_iter()
+            .find(|(variant, _)| matches(variant))
+            .map(|(_, what)| format!("The signature matches {what}."))
+            .or_else(|| {
+                let may_rewrite = body.len() <= self.rewriting_bytes_max;
+            (may_rewrite && rewritten(body).any(|variant| matches(&variant))).then(|| {
+                    String::from("The signature matches the same JSON written differently: the body was parsed and serialised again; pass on the exact bytes received.")
+                })
+            })
+    }
+
+    /// As the end of a sentence.
+    fn received(&self, headers: &Headers) -> String {
+        if self.names_headers { format!("; {}", received(headers)) } else { String::new() }
+    }
 }
 
 /// A sentence's beginning, unless it is a name.
@@ -328,29 +452,6 @@ fn capital(text: &str) -> String {
     }
 }
 
-fn explain_missing(scheme: &Scheme, headers: &Headers) -> String {
-    let header = &scheme.header.name;
-    let star = if scheme.header.numbered { "1" } else { "" };
-    let other = presets::all()
-        .iter()
-        .filter(|preset| {
-            preset.name != scheme.name()
-                && !preset.recipe.signature_header.is_empty()
-                && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
-        })
-        .find(|preset| headers.first(preset.recipe.signature_header).is_some());
-    if let Some(pointer) = &scheme.signature_field {
-        return format!(
-            "There is no signature in the body at {pointer}; the sender may use its older webhooks."
-        );
-    }
-    let advice = match other {
-        Some(preset) => format!("this looks like a delivery from {}", preset.title),
-        None => String::from("a proxy or CDN may have dropped it, or the sender has no secret set"),
-    };
-    format!("There is no signature in {header}{star}; {}; {advice}.", received(headers))
-}
-
 fn explain_skew(verifier: &Verifier, skew_s: i64) -> String {
     let direction = if skew_s < 0 { "in the future" } else { "ago" };
     let tolerance_s = verifier.tolerance_ms / 1000;
@@ -359,33 +460,6 @@ fn explain_skew(verifier: &Verifier, skew_s: i64) -> String {
         "The signature is right, but it was made {seconds} s {direction}, and {tolerance_s} s are tolerated: \
          check this machine's clock (is NTP running?), or it is an old delivery sent again."
     )
-}
-
-fn explain_mismatch(
-    verifier: &Verifier,
-    delivery: &Delivery<'_>,
-    presented: &Presented<'_>,
-    now_s: i64,
-) -> String {
-    let scheme = verifier.scheme();
-    let cause = secret_that_would_match(verifier, delivery, presented)
-        .or_else(|| url_that_would_match(verifier, delivery))
-        .or_else(|| body_that_would_match(verifier, delivery));
-    let mut hint = match cause {
-        Some(cause) => cause,
-        None if verifier.keys.is_empty() => String::from("No secret could be used."),
-        None if delivery.body.is_empty() => {
-            String::from("The body is empty: something before us (a body parser?) may have read it.")
-        }
-        None => String::from(
-            "Either the secret is another one (each endpoint, account, mode and CLI listener has its own), \
-             or the body was changed on the way: it must be the exact bytes received.",
-        ),
-    };
-    if let (Some(timestamp), Some(signed_at_ms)) = (&scheme.timestamp, presented.signed_at_ms) {
-        hint.extend(time_remark(verifier, timestamp, presented.ts, signed_at_ms, now_s));
-    }
-    hint
 }
 
 fn time_remark(
@@ -492,20 +566,6 @@ fn with_port(url: &str) -> String {
     let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let port = if scheme == "http" { 80 } else { 443 };
     format!("{scheme}://{host}:{port}{path}")
-}
-
-fn body_that_would_match(verifier: &Verifier, delivery: &Delivery<'_>) -> Option<String> {
-    let body = delivery.body;
-    let matches = |body: &[u8]| verifier.would_match(&Delivery { body, ..*delivery });
-    simple_variants(body)
-        .into_iter()
-        .find(|(variant, _)| matches(variant))
-        .map(|(_, what)| format!("The signature matches {what}."))
-        .or_else(|| {
-            rewritten(body).any(|variant| matches(&variant)).then(|| {
-                String::from("The signature matches the same JSON written differently: the body was parsed and serialised again; pass on the exact bytes received.")
-            })
-        })
 }
 
 fn simple_variants(body: &[u8]) -> Vec<(Vec<u8>, &'static str)> {

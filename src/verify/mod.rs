@@ -28,7 +28,7 @@ mod wanted;
 
 pub use canonical::with_body_hash;
 pub use envelope::Envelope;
-pub use explain::{Report, explain, report, report_of};
+pub use explain::{Report, explain, hint, report, report_of};
 pub use handshake::Reply;
 pub use identity::is_test_send;
 pub use patience::gives_up_after;
@@ -299,9 +299,25 @@ impl Verifier {
     /// As [`Verifier::authenticate`], and `event_id_missing` also where the id's header is not signed. A signed
     /// body is never refused for its content (see [`VerifiedEvent::defect`]) but for a signed time inside it.
     pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<Verified, Rejection> {
-        let (authentic, parsed) = self.check(&delivery.borrowed(), now_ms.div_euclid(1000))?;
+        self.verify_or_return(delivery, now_ms).map_err(|(rejection, _)| rejection)
+    }
+
+    /// The same; a rejection comes with the body, for whoever looks into it.
+    ///
+    /// # Errors
+    /// As [`Verifier::verify`].
+    pub fn verify_or_return(
+        &self,
+        delivery: Delivery<'_, Vec<u8>>,
+        now_ms: i64,
+    ) -> Result<Verified, (Rejection, Vec<u8>)> {
+        let checked = self.check(&delivery.borrowed(), now_ms.div_euclid(1000));
         let query = delivery.query();
         let Delivery { headers, body, .. } = delivery;
+        let (authentic, parsed) = match checked {
+            Ok(checked) => checked,
+            Err(rejection) => return Err((rejection, body)),
+        };
         let read = Read { verifier: self, headers, query, authentic, now_ms };
         let mut defect = None;
         if let Some(list) = &self.scheme.batch {
@@ -312,7 +328,8 @@ impl Verifier {
                         let parsed = identity::parse_element(element, &self.scheme.wanted);
                         read.event(element.as_bytes().to_vec(), parsed, around)
                     });
-                    return Ok(Verified::Events(events.collect::<Result<_, _>>()?));
+                    let events = events.collect::<Result<_, _>>();
+                    return events.map(Verified::Events).map_err(|(rejection, _)| (rejection, body));
                 }
                 Err(why) => defect = Some(why),
             }
@@ -434,7 +451,7 @@ impl Read<'_> {
         body: Vec<u8>,
         parsed: Parsed,
         around: Option<(&Envelope, &Value)>,
-    ) -> Result<VerifiedEvent, Rejection> {
+    ) -> Result<VerifiedEvent, (Rejection, Vec<u8>)> {
         let scheme = &self.verifier.scheme;
         let fields = around.map_or(&Value::Null, |(_, fields)| fields);
         let identity = identity::identify(scheme, self.headers, &parsed, fields);
@@ -446,7 +463,7 @@ impl Read<'_> {
                 scheme.sources.derived_key(facts, &body_sha256, mark.as_deref(), self.now_ms)
             }
             EventId::BodyHash => body_key(&body_sha256, mark.as_deref()),
-            EventId::HeaderMissing(_) => return Err(Rejection::EventIdMissing),
+            EventId::HeaderMissing(_) => return Err((Rejection::EventIdMissing, body)),
         };
         let replay_key = scheme.has_replay_key().then(|| match &scheme.nonce {
             Some(nonce) => {
