@@ -19,9 +19,6 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
         "LIST",
         "newest first and with a limit; a filter that matches little reads far, for a person who waits",
     ),
-    ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
-    ("inbox/recent.rs", "TOOK", "the newest rows up to a limit"),
-    ("inbox/recent.rs", "GAPS", "the newest rows up to a limit"),
     ("inbox.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
     ("inbox.rs", "COUNT_BY_ENDPOINT", "the counters: a row for each endpoint and state"),
     (
@@ -58,6 +55,8 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
+    ("inbox.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
+    ("inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
     ("ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
     ("orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
     ("inbox.rs", "TALLY", "a row for each state"),
@@ -65,7 +64,7 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("inbox/failures.rs", "BY_TYPE", "a row for each endpoint and type of a bounded table"),
     ("inbox.rs", "FIND", "the events of one id: one for each endpoint"),
     ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
-    ("inbox/recent.rs", "GAPS", "the newest rows up to a limit"),
+    ("inbox/recent.rs", "LATEST_BEFORE", "some thousand rows before a start"),
     ("inbox.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
     ("outbox.rs", "STANDINGS", "a row for each destination"),
 ];

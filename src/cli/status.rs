@@ -22,6 +22,7 @@ struct Status {
     outbox: Vec<Standing>,
     last_purge: Option<(String, i64)>,
     last_hour: Vec<OfType>,
+    last_hour_is_cut: bool,
     took: Option<Took>,
     answers: Option<[i64; 3]>,
     gaps: Vec<Gap>,
@@ -49,6 +50,7 @@ impl Status {
             outbox: outbox::standings(conn)?,
             last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
+            last_hour_is_cut: recent::is_cut(conn, hour_ago_ms)?,
             took: recent::took(conn, hour_ago_ms)?,
             answers: bookkeeping::recall(conn, bookkeeping::ANSWERS)?.and_then(|(text, _)| answers(&text)),
             gaps: last_start.map_or(Ok(Vec::new()), |(_, at_ms)| recent::gaps(conn, at_ms))?,
@@ -95,6 +97,7 @@ impl Status {
             "reviews_open": self.reviews_open,
             "failing": self.failing.iter().map(failing_json).collect::<Value>(),
             "last_purge": self.last_purge.as_ref().map(|(what, at_ms)| json!({ "purged": what, "at_ms": at_ms })),
+            "last_hour_is_cut": self.last_hour_is_cut,
             "last_hour": self.last_hour.iter().map(type_json).collect::<Value>(),
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
             "answers_since_start": self.answers.map(|[accepted, refused, failed]| json!({ "2xx": accepted, "4xx": refused, "5xx": failed })),
@@ -146,6 +149,9 @@ impl Status {
             let rows: Vec<_> = self.last_hour.iter().map(row).collect();
             text.push('\n');
             text.push_str(&table(&["LAST HOUR", "EVENTS", "DUPLICATES", "RATE"], &rows));
+            if self.last_hour_is_cut {
+                text.push_str(&format!("more came: the latest {} events are counted\n", recent::ROWS_MAX));
+            }
         }
         if let Some([accepted, refused, failed]) = self.answers {
             text.push_str(&format!(

@@ -1,9 +1,13 @@
-//! What came in lately, in numbers. A bounded stretch of the latest rows is read, never the whole table.
+//! What came in lately, in numbers. Where a time begins is looked for as in a dictionary: ids rise with the order of
+//! commits. From there a bounded number of rows is read, never the whole table.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
-/// Rows read at most.
-const ROWS_MAX: u32 = 100_000;
+/// Rows of a time read at most, the newest of them: each is a page of its own where bodies are kept.
+pub const ROWS_MAX: u32 = 10_000;
+
+/// Rows before a start in which an endpoint's latest event is looked for.
+const ROWS_BEFORE_MAX: u32 = 10_000;
 
 /// The events of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +55,7 @@ pub struct Gap {
 /// Any SQLite error.
 pub fn by_type(conn: &Connection, since_ms: i64) -> rusqlite::Result<Vec<OfType>> {
     conn.prepare_cached(BY_TYPE)?
-        .query_map((since_ms, ROWS_MAX), |row| {
+        .query_map((since_ms, ROWS_MAX, last_id_before(conn, since_ms)?), |row| {
             Ok(OfType { event_type: row.get(0)?, events: row.get(1)?, duplicates: row.get(2)? })
         })?
         .collect()
@@ -63,11 +67,20 @@ pub fn by_type(conn: &Connection, since_ms: i64) -> rusqlite::Result<Vec<OfType>
 /// Any SQLite error.
 pub fn took(conn: &Connection, since_ms: i64) -> rusqlite::Result<Option<Took>> {
     let mut statement = conn.prepare_cached(TOOK)?;
-    let took = statement.query_map((since_ms, ROWS_MAX), |row| row.get(0))?;
+    let before = last_id_before(conn, since_ms)?;
+    let took = statement.query_map((since_ms, ROWS_MAX, before), |row| row.get(0))?;
     let mut took = took.collect::<rusqlite::Result<Vec<i64>>>()?;
     took.sort_unstable();
     let at = |percent: usize| took.get((took.len().saturating_sub(1)) * percent / 100).copied();
     Ok(at(50).zip(at(95)).zip(at(100)).map(|((p50_ms, p95_ms), max_ms)| Took { p50_ms, p95_ms, max_ms }))
+}
+
+/// Whether more came since than is read.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn is_cut(conn: &Connection, since_ms: i64) -> rusqlite::Result<bool> {
+    Ok(super::last_id(conn)? - last_id_before(conn, since_ms)? > i64::from(ROWS_MAX))
 }
 
 /// The silence of each endpoint around a start: what to ask the provider for after an outage.
@@ -75,17 +88,49 @@ pub fn took(conn: &Connection, since_ms: i64) -> rusqlite::Result<Option<Took>> 
 /// # Errors
 /// Any SQLite error.
 pub fn gaps(conn: &Connection, start_ms: i64) -> rusqlite::Result<Vec<Gap>> {
-    conn.prepare_cached(GAPS)?
-        .query_map((start_ms, ROWS_MAX), |row| {
-            Ok(Gap { endpoint: row.get(0)?, from_ms: row.get(1)?, to_ms: row.get(2)? })
-        })?
-        .collect()
+    let before = last_id_before(conn, start_ms)?;
+    let mut latest = conn.prepare_cached(LATEST_BEFORE)?;
+    let mut known = conn.prepare_cached(LATEST)?;
+    let mut first = conn.prepare_cached(FIRST_AFTER)?;
+    let latest = latest.query_map((before, ROWS_BEFORE_MAX), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let latest: Vec<(String, i64)> = latest.collect::<rusqlite::Result<_>>()?;
+    let gap = |(endpoint, from_ms): (String, i64)| {
+        // the counters tell whether there is one at all: else all that came since would be read in vain
+        let latest_ms: Option<i64> = known.query_row([&endpoint], |row| row.get(0))?;
+        let to_ms = if latest_ms.is_some_and(|at_ms| at_ms >= start_ms) {
+            first.query_row((before, &endpoint), |row| row.get(0)).optional()?
+        } else {
+            None
+        };
+        Ok(Gap { endpoint, from_ms, to_ms })
+    };
+    latest.into_iter().map(gap).collect()
 }
+
+/// The latest event before a time, by halving.
+fn last_id_before(conn: &Connection, time_ms: i64) -> rusqlite::Result<i64> {
+    let mut next = conn.prepare_cached(NEXT_AFTER)?;
+    let (mut low, mut high) = (0, super::last_id(conn)?);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let at_ms: Option<i64> = next.query_row([middle], |row| row.get(0)).optional()?;
+        if at_ms.is_some_and(|at_ms| at_ms < time_ms) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+const NEXT_AFTER: &str = "
+    SELECT received_at_ms FROM main.webhook_inbox WHERE id > ?1 ORDER BY id LIMIT 1";
 
 const BY_TYPE: &str = "
     SELECT coalesce(event_type, ''), count(*), sum(duplicates)
       FROM (SELECT event_type, duplicates, received_at_ms
               FROM main.webhook_inbox
+             WHERE id > ?3
              ORDER BY id DESC
              LIMIT ?2)
      WHERE received_at_ms >= ?1
@@ -96,18 +141,60 @@ const TOOK: &str = "
     SELECT processed_at_ms - received_at_ms
       FROM (SELECT processed_at_ms, received_at_ms, state
               FROM main.webhook_inbox
+             WHERE id > ?3
              ORDER BY id DESC
              LIMIT ?2)
      WHERE received_at_ms >= ?1 AND state = 'done'";
 
-const GAPS: &str = "
-    SELECT endpoint,
-           max(received_at_ms) FILTER (WHERE received_at_ms < ?1),
-           min(received_at_ms) FILTER (WHERE received_at_ms >= ?1)
+const LATEST_BEFORE: &str = "
+    SELECT endpoint, max(received_at_ms)
       FROM (SELECT endpoint, received_at_ms
               FROM main.webhook_inbox
+             WHERE id <= ?1
              ORDER BY id DESC
              LIMIT ?2)
      GROUP BY endpoint
-    HAVING max(received_at_ms) FILTER (WHERE received_at_ms < ?1) IS NOT NULL
      ORDER BY endpoint";
+
+const LATEST: &str = "
+    SELECT max(last_received_at_ms) FROM main.webhook_counts WHERE endpoint = ?1";
+
+const FIRST_AFTER: &str = "
+    SELECT received_at_ms
+      FROM main.webhook_inbox
+     WHERE id > ?1 AND endpoint = ?2
+     ORDER BY id
+     LIMIT 1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db;
+
+    #[test]
+    fn the_beginning_of_a_time_is_found_whatever_rows_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+        assert_eq!(last_id_before(&conn, 5).unwrap(), 0);
+        for id in 1..=100 {
+            conn.execute(
+                "INSERT INTO webhook_inbox (id, provider, endpoint, event_id, event_type, headers, body_sha256, state,
+                                            available_at_ms, received_at_ms, processed_at_ms)
+                 VALUES (?1, 'stripe', CASE WHEN ?1 < 40 THEN 'a' ELSE 'b' END, ?1, 't', '{}', zeroblob(32), 'done', 0,
+                         ?1 * 10, ?1 * 10 + 1)",
+                [id],
+            )
+            .unwrap();
+        }
+        conn.execute("DELETE FROM webhook_inbox WHERE id % 7 = 0", []).unwrap();
+        for (time_ms, events) in [(0, 86), (10, 86), (11, 85), (490, 44), (500, 44), (1000, 1), (1001, 0)] {
+            let counted: i64 = by_type(&conn, time_ms).unwrap().iter().map(|of| of.events).sum();
+            let really = "SELECT count(*) FROM webhook_inbox WHERE received_at_ms >= ?1";
+            let really: i64 = conn.query_row(really, [time_ms], |row| row.get(0)).unwrap();
+            assert_eq!((counted, really), (events, events), "since {time_ms}");
+        }
+        let gap = |endpoint: &str, from_ms, to_ms| Gap { endpoint: endpoint.to_owned(), from_ms, to_ms };
+        assert_eq!(gaps(&conn, 205).unwrap(), [gap("a", 200, Some(220))]);
+        assert_eq!(gaps(&conn, 1_001).unwrap(), [gap("a", 390, None), gap("b", 1_000, None)]);
+    }
+}
