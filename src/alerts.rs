@@ -16,6 +16,9 @@ mod channel;
 
 pub use channel::{Sent, reap_orphans, send};
 
+/// A store that is hindered for less recovers by itself before anybody has read the message.
+const STORE_HINDERED_MIN: Duration = Duration::from_secs(5);
+
 /// What was seen at one look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -29,16 +32,18 @@ pub struct Seen {
     pub failing: i64,
     /// How long ago the first of them failed for the first time.
     pub failing_for: Duration,
-    /// Free space is below the floor.
+    /// Free space is below the floor, or the last write found none.
     pub disk_low: bool,
+    /// For how long nothing could be stored, whatever the reason; zero: it can.
+    pub store_hindered: Duration,
 }
 
 impl Seen {
-    /// Looks at the database; whether the disk is low is known elsewhere.
+    /// Looks at the database; how the store is is known elsewhere.
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn look(conn: &Connection, disk_low: bool, now_ms: i64) -> rusqlite::Result<Self> {
+    pub fn look(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
         let waiting = inbox::oldest_waiting_ms(conn)?;
         let (failing, failing_since_ms) = failures::standing(conn)?;
         let ago = |at_ms: i64| Duration::from_millis(now_ms.saturating_sub(at_ms).max(0).unsigned_abs());
@@ -48,7 +53,7 @@ impl Seen {
             reviews_open: reviews::open_count(conn)?,
             oldest_waiting: waiting.map(ago),
             outbox_dead: outbox::dead_count(conn)?,
-            disk_low,
+            ..Self::default()
         })
     }
 }
@@ -109,6 +114,7 @@ impl Watch {
             AlertOn::Oldest(_) => "no event has been waiting for long",
             AlertOn::Dead => "no outbox row is given up",
             AlertOn::Failing(_) => "no handler has been failing for long",
+            AlertOn::Store => "what is received can be stored again",
             AlertOn::Disk => "there is room on the disk, deliveries are accepted",
         }
     }
@@ -146,9 +152,17 @@ impl Watch {
                     seen.failing_for.as_secs() / 60
                 ),
             ),
+            AlertOn::Store => (
+                i64::from(seen.store_hindered >= STORE_HINDERED_MIN),
+                format!(
+                    "nothing can be stored for {} s: deliveries are answered 503: inboxd health",
+                    seen.store_hindered.as_secs()
+                ),
+            ),
             AlertOn::Disk => (
                 i64::from(seen.disk_low),
-                "free disk space is below limits.disk_free_min: deliveries are answered 503".to_owned(),
+                "free disk space is below limits.disk_free_min, or there is none: deliveries are answered 503"
+                    .to_owned(),
             ),
         }
     }

@@ -17,6 +17,18 @@ pub const CLOCK_JUMPS: &str = "clock_jumps";
 /// How far the latest purge got.
 pub const PURGE_PLACE: &str = "purge_place";
 
+/// When a daemon was last known to run; noted once a minute and at a stop.
+pub const ALIVE: &str = "alive";
+
+/// The latest stretches of time without a daemon: a JSON array of pairs, oldest first.
+pub const OUTAGES: &str = "outages";
+
+/// Outages that are remembered.
+const OUTAGES_MAX: usize = 5;
+
+/// A restart that takes no longer is none.
+const OUTAGE_MIN_MS: i64 = 1_000;
+
 /// What deliveries were answered since that start.
 pub const ANSWERS: &str = "answers";
 
@@ -35,6 +47,41 @@ pub fn recall(conn: &Connection, name: &str) -> rusqlite::Result<Option<(String,
 pub fn note(tx: &Transaction<'_>, name: &str, value: &str, now_ms: i64) -> rusqlite::Result<()> {
     tx.prepare_cached(NOTE)?.execute((name, value, now_ms))?;
     Ok(())
+}
+
+/// The latest time at which a daemon is known to have run.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_sign_ms(conn: &Connection) -> rusqlite::Result<Option<i64>> {
+    let mut last = None;
+    for name in [ALIVE, ANSWERS, LAST_START, LAST_PURGE] {
+        last = last.max(recall(conn, name)?.map(|(_, at_ms)| at_ms));
+    }
+    Ok(last)
+}
+
+/// The latest stretches of time without a daemon, oldest first: from when to when, in milliseconds since the epoch.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn outages(conn: &Connection) -> rusqlite::Result<Vec<(i64, i64)>> {
+    let text = recall(conn, OUTAGES)?.map_or_else(String::new, |(text, _)| text);
+    Ok(serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// Remembers that no daemon ran between these times.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn note_outage(tx: &Transaction<'_>, from_ms: i64, to_ms: i64) -> rusqlite::Result<()> {
+    let mut outages = outages(tx)?;
+    if to_ms - from_ms < OUTAGE_MIN_MS || outages.last().is_some_and(|(_, end_ms)| *end_ms >= to_ms) {
+        return Ok(());
+    }
+    outages.push((from_ms, to_ms));
+    let newest = &outages[outages.len().saturating_sub(OUTAGES_MAX)..];
+    note(tx, OUTAGES, &serde_json::json!(newest).to_string(), to_ms)
 }
 
 /// Writes something that means nothing: whether anything can be written.

@@ -435,8 +435,10 @@ pub enum AlertOn {
     Dead,
     /// The work of an event has been failing this long, so that it is not stored.
     Failing(Duration),
-    /// Free space is below `limits.disk_free_min`.
+    /// Free space is below `limits.disk_free_min`, or there is none.
     Disk,
+    /// Nothing can be stored, whatever the reason.
+    Store,
 }
 
 /// What to do where a secret is missing.
@@ -485,6 +487,8 @@ impl Config {
 /// operator's shell without the service's environment can still list events.
 #[derive(Debug)]
 pub struct Instance {
+    /// The lock, and what else is not in the database.
+    pub data_dir: PathBuf,
     /// The SQLite file.
     pub database: PathBuf,
     /// The endpoints' names, in the order of the file.

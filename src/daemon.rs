@@ -20,12 +20,15 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
+use crate::bookkeeping;
+use crate::clock;
 use crate::config::{self, Address, Config};
 use crate::db::{self, DataDirLock, FileClaim, OpenError};
 use crate::dispatcher::{Dispatcher, Target};
 use crate::front::{self, Relay};
 use crate::handlers::Registry;
 use crate::http::App;
+use crate::inbox;
 use crate::proxy::Proxy;
 use crate::receive::Endpoint;
 use crate::sync::Wake;
@@ -36,15 +39,18 @@ use crate::writer::{self, Writer, WriterHandle};
 
 mod assembly;
 mod background;
+mod health;
 mod own_files;
 mod run_dir;
 mod systemd;
 mod upkeep;
 
 pub use assembly::check;
+pub use health::{Report, ask};
 
 use assembly::{Assembly, Folders};
 use background::Background;
+use health::HealthSocket;
 use run_dir::{RunDir, remove_stale_socket};
 use systemd::Probe;
 
@@ -178,6 +184,7 @@ pub struct Daemon {
     background: Background,
     folders: Folders,
     socket_files: Vec<SocketFile>,
+    _health: HealthSocket,
     _run_dir: RunDir,
     /// What feeds the watchdog, until it is set to work.
     probe: Option<Probe>,
@@ -223,13 +230,10 @@ impl Daemon {
         let (webhooks_listener, webhooks) = bind(&config.listen.webhooks, &mut socket_files)?;
         let admin = config.listen.admin.as_ref().map(|address| bind(address, &mut socket_files));
         let (admin_listener, admin) = admin.transpose()?.unzip();
-
-        let (claim, mut conn) = claim_and_open(&config, &lock, &events)?;
+        let (home, claim, mut conn) = claim_and_open(&config, &lock, &events)?;
         let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
         let storage = |source| OpenError::of_sqlite(&config.database, source);
-        let seen = timeline::Seen::look(&conn).map_err(storage)?;
-        let undeliverable = assembly::undeliverable(&conn, &config).map_err(storage)?;
-        undeliverable.iter().for_each(|warning| log::warn!("{warning}"));
+        let (seen, last_sign_ms) = look_back(&conn, &config).map_err(storage)?;
         let handle = start_writer(conn, &config, &sender)?;
 
         let (proxied, patience) = (proxied(&config), patience(&config));
@@ -240,8 +244,7 @@ impl Daemon {
         let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
         let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
         let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
-        let probe_path = systemd::new_probe_path()
-            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
+        let probe_path = probe_path()?;
         let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
         let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
         let app = Arc::new(app.with_probe(probe_path.clone()));
@@ -254,10 +257,12 @@ impl Daemon {
             seen,
             answers: app.answers(),
             patience,
+            last_sign_ms,
         };
         let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
         let relay = relay_in(&run_dir)?;
+        let health = tell_health(&run_dir, &app, &lock, home)?;
         let workers = spawn_workers(&app, &relay, &sender)?;
 
         let descriptors = front::raise_descriptor_limit();
@@ -277,6 +282,7 @@ impl Daemon {
             background,
             folders,
             socket_files,
+            _health: health,
             _run_dir: run_dir,
             watchdog: None,
             _claim: claim,
@@ -488,12 +494,52 @@ fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
     }
 }
 
+/// What the daemon before has left: how the clock stood, and when it last ran: it has noted so, or has taken an event.
+fn look_back(
+    conn: &rusqlite::Connection,
+    config: &Config,
+) -> rusqlite::Result<(timeline::Seen, Option<i64>)> {
+    assembly::undeliverable(conn, config)?.iter().for_each(|warning| log::warn!("{warning}"));
+    let seen = timeline::Seen::look(conn)?;
+    let received = if seen.inbox_id > 0 { inbox::received_at_ms(conn, seen.inbox_id).ok() } else { None };
+    Ok((seen, bookkeeping::last_sign_ms(conn)?.max(received)))
+}
+
+/// The socket for commands on this machine, and its path where they find it.
+fn tell_health(
+    run_dir: &RunDir,
+    app: &App,
+    lock: &DataDirLock,
+    home: db::Home,
+) -> Result<HealthSocket, StartError> {
+    let (condition, started_at_ms) = (app.condition(), clock::now_ms());
+    let report = move || {
+        let reasons = condition.reasons();
+        Report {
+            pid: std::process::id(),
+            ready: reasons.is_empty(),
+            reasons,
+            started_at_ms,
+            answers: condition.answers.counts(),
+            unavailable: condition.answers.unavailable(),
+        }
+    };
+    let socket = HealthSocket::serve(run_dir.health_socket(), report)?;
+    lock.note(home, Some(&run_dir.health_socket()))?;
+    Ok(socket)
+}
+
+fn probe_path() -> Result<String, StartError> {
+    systemd::new_probe_path()
+        .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))
+}
+
 /// The database file is claimed before SQLite opens it, and given up after SQLite has closed it.
 fn claim_and_open(
     config: &Config,
     lock: &DataDirLock,
     events: &Receiver<Event>,
-) -> Result<(FileClaim, rusqlite::Connection), StartError> {
+) -> Result<(db::Home, FileClaim, rusqlite::Connection), StartError> {
     let home = assembly::home(config);
     let claim = db::claim_file(&config.database, home, lock)?;
     // an upgrade may take longer than the service manager waits
@@ -505,10 +551,8 @@ fn claim_and_open(
     })?;
     let conn = open_patiently(&config.database, home, events)?;
     drop(opened);
-    if home == db::Home::Own {
-        lock.note_database()?;
-    }
-    Ok((claim, conn))
+    lock.note(home, None)?;
+    Ok((home, claim, conn))
 }
 
 /// Waits for another process that holds the whole file.

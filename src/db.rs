@@ -23,7 +23,7 @@ mod claim;
 mod embedded;
 mod migrations;
 
-pub use claim::{DataDirLock, FileClaim, claim_file, lock_data_dir};
+pub use claim::{DataDirLock, FileClaim, claim_file, health_socket, lock_data_dir};
 pub use embedded::{Upgraded, objection_to, upgrade_embedded, upgrade_script};
 pub use migrations::{Migration, SCHEMA, Schema};
 
@@ -44,6 +44,10 @@ pub(crate) const START_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Pages of the indexes that the writer keeps in memory.
 const CACHE_KIB: i64 = 16 << 10;
+
+/// How often damage has to be found to be believed, and the pause in between.
+const DAMAGE_LOOKS: u32 = 3;
+const DAMAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// How much of a start may go into looking for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
@@ -66,7 +70,7 @@ pub enum OpenError {
     Missing(PathBuf),
     /// The file belongs to somebody else.
     Denied(PathBuf),
-    /// Something of this user's that cannot be created or written, whatever is tried again.
+    /// Something of this user's that cannot be created or written.
     Unusable {
         /// What was attempted, and on which file.
         action: String,
@@ -232,7 +236,9 @@ fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
     };
     let advice = match source.kind() {
         PermissionDenied => who_may(path),
-        ReadOnlyFilesystem => "put data_dir where this machine can write".to_owned(),
+        ReadOnlyFilesystem => {
+            "the disk may be mounted read-only after a fault: look at dmesg, and mount it again".to_owned()
+        }
         AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound => {
             "choose another data_dir".to_owned()
         }
@@ -314,7 +320,7 @@ fn make_private(path: &Path) {
 pub fn open_writer_in(path: &Path, home: Home) -> Result<Connection, OpenError> {
     let conn = match home {
         Home::Own => return open_writer(path),
-        Home::Application { allow_wal } => embedded::open(path, allow_wal)?,
+        Home::Application { allow_wal } => unless_damaged(|| embedded::open(path, allow_wal))?,
     };
     compare_schema(&conn, path)?;
     Ok(conn)
@@ -380,6 +386,24 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 /// # Errors
 /// As [`open_writer`].
 pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    unless_damaged(|| open_once(path, schema))
+}
+
+/// A read that fails once looks like damage to SQLite: it is believed when it is found again and again.
+fn unless_damaged<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    for _ in 1..DAMAGE_LOOKS {
+        match open() {
+            Err(OpenError::Damaged { path, finding }) => {
+                log::warn!("{}: looks damaged ({finding}); looking again", path.display());
+                std::thread::sleep(DAMAGE_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+    open()
+}
+
+fn open_once(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     if look_at(path)?.is_none() {
         claim::refuse_orphaned_wal(path)?;
         create_private_file(path)?;
@@ -418,10 +442,7 @@ pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::Missing(path.to_path_buf()));
     };
     claim::refuse_several_names(path, found.nlink())?;
-    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| match error {
-        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => OpenError::Denied(path.to_path_buf()),
-        error => io_error(format!("write {}", path.display()), error.into(), path),
-    })?;
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|_| denied(path))?;
     let sql = |source| OpenError::of_sqlite(path, source);
     let mut conn = open_untouched(path)?;
     wait_for_locks(&mut conn).map_err(sql)?;
@@ -483,9 +504,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     }
     // SQLite's word for a file, or a log beside it, that this user may not use
     let sql = |source: rusqlite::Error| match source.sqlite_error_code() {
-        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-            OpenError::Denied(path.to_path_buf())
-        }
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => denied(path),
         _ => OpenError::of_sqlite(path, source),
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -498,6 +517,16 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     let end = Instant::now() + read_time_max;
     conn.progress_handler(10_000, Some(move || Instant::now() >= end)).map_err(sql)?;
     Ok(conn)
+}
+
+/// Why this user may not write the file, or the files beside it: mostly the file is another's.
+fn denied(path: &Path) -> OpenError {
+    match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) | Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            OpenError::Denied(path.to_path_buf())
+        }
+        Err(error) => io_error(format!("write {}", path.display()), error.into(), path),
+    }
 }
 
 /// Makes the connection's statements wait for the lock of another.

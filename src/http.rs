@@ -25,7 +25,7 @@ use crate::sync::Wake;
 use crate::verify::{
     self, Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
 };
-use crate::writer::{START_WAIT_MAX, WriteError, WriterHandle};
+use crate::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
 
 /// Names the outcome where the provider wants a body that does not.
 const OUTCOME_HEADER: &str = "Inboxd-Outcome";
@@ -53,22 +53,50 @@ const RETRY_AFTER_S: u64 = 5;
 
 /// How often deliveries were answered with which class of status, since the start.
 #[derive(Debug, Default)]
-pub struct Answers([AtomicU64; 3]);
+pub struct Answers {
+    classes: [AtomicU64; 3],
+    unavailable: AtomicU64,
+}
 
 impl Answers {
     /// 2xx, 4xx and 5xx, in this order.
     pub fn counts(&self) -> [u64; 3] {
-        self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
+        self.classes.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Of the 5xx, those that could not be stored.
+    pub fn unavailable(&self) -> u64 {
+        self.unavailable.load(Ordering::Relaxed)
     }
 
     fn count(&self, status: u16) {
-        let [accepted, refused, failed] = &self.0;
+        let [accepted, refused, failed] = &self.classes;
         let class = match status {
             ..400 => accepted,
             400..500 => refused,
             500.. => failed,
         };
         class.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How the daemon is. Unlike the [`App`] it keeps the writer from nothing.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    health: Arc<Health>,
+    is_draining: Arc<AtomicBool>,
+    /// What deliveries were answered.
+    pub answers: Arc<Answers>,
+}
+
+impl Condition {
+    /// Why a delivery would not be stored now, each reason in one sentence.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut reasons = self.health.obstacles();
+        if self.is_draining.load(Ordering::Acquire) {
+            reasons.push("it is stopping".to_owned());
+        }
+        reasons
     }
 }
 
@@ -82,7 +110,7 @@ pub struct App {
     outbox_wake: Arc<Wake>,
     proxy: Arc<Proxy>,
     answers: Arc<Answers>,
-    is_draining: AtomicBool,
+    is_draining: Arc<AtomicBool>,
     probe_path: Option<String>,
 }
 
@@ -125,7 +153,7 @@ impl App {
             outbox_wake,
             proxy,
             answers: Arc::default(),
-            is_draining: AtomicBool::new(false),
+            is_draining: Arc::default(),
             probe_path: None,
         }
     }
@@ -139,6 +167,12 @@ impl App {
     /// What deliveries were answered.
     pub fn answers(&self) -> Arc<Answers> {
         Arc::clone(&self.answers)
+    }
+
+    /// How the daemon is.
+    pub fn condition(&self) -> Condition {
+        let health = Arc::clone(self.writer.health());
+        Condition { health, is_draining: Arc::clone(&self.is_draining), answers: self.answers() }
     }
 
     /// From now on `/readyz` says no; deliveries in flight are still answered.
@@ -189,8 +223,7 @@ impl App {
         match path {
             "/livez" => probe(&request, way_back, &Answer::Alive),
             "/readyz" => {
-                let is_ready =
-                    self.writer.health().obstacle().is_none() && !self.is_draining.load(Ordering::Acquire);
+                let is_ready = self.condition().reasons().is_empty();
                 probe(&request, way_back, if is_ready { &Answer::Ready } else { &Answer::NotReady });
             }
             path if self.probe_path.as_deref() == Some(path) => self.writer.probe(move || {
@@ -379,6 +412,9 @@ struct Sender {
 impl Sender {
     fn answer(self, result: &Answer) {
         let preset = self.endpoint.config.verifier.scheme().behaviour();
+        if matches!(result, Answer::Unavailable) {
+            self.answers.unavailable.fetch_add(1, Ordering::Relaxed);
+        }
         self.answers.count(answer(self.way_back, result, preset));
     }
 }

@@ -771,7 +771,11 @@ impl Writer {
             Err(WriteError::Unavailable(reason)) => Some(reason.clone()),
             _ => None,
         });
-        let noted = self.note_outcome(refused.as_deref());
+        // a transaction that wrote nothing says nothing of the room there is
+        let is_telling =
+            !self.health.is_disk_low() || self.guard.committed_frames.load(Ordering::Relaxed) > 0;
+        let noted =
+            if refused.is_some() || is_telling { self.note_outcome(refused.as_deref()) } else { Ok(()) };
         if fatal.is_some() {
             self.health.failed.store(true, Ordering::Release);
         }

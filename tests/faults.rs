@@ -250,7 +250,13 @@ fn writes_that_find_no_space_are_answered_503_and_it_recovers_by_itself() {
 
 #[test]
 fn a_disk_without_room_and_without_a_floor_is_not_ready_until_there_is_room() {
-    let daemon = Daemon::start();
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let (program, told) = (dir.path().join("tell"), dir.path().join("told"));
+    std::fs::write(&program, format!("#!/bin/sh\necho \"$1\" >> {}\n", told.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let alert = format!("[alert]\ncommand = \"{}\"\non = [\"disk\", \"store\"]\n", program.display());
+    let daemon = Daemon::with_config(&format!("{CONFIG}{alert}"));
     let event = |n: u32| invoice_event(&format!("evt_{n}"), "paid", &format!("in_{n}"), 4200);
     let readyz = || daemon.client().get("/readyz").0;
     assert_eq!(daemon.stripe(&event(1)).0, 200);
@@ -259,6 +265,9 @@ fn a_disk_without_room_and_without_a_floor_is_not_ready_until_there_is_room() {
     };
     assert_eq!(daemon.stripe(&event(2)).0, 503);
     assert_eq!(readyz(), 503);
+    let said = |words: &str| std::fs::read_to_string(&told).unwrap_or_default().contains(words);
+    daemon.wait_for("people are told of the disk", || said("free disk space is below"));
+    daemon.wait_for("people are told of the store", || said("nothing can be stored for"));
     assert!(injection.end() >= 1, "the fault was not hit");
     wait_for("it is ready again", || readyz() == 200);
     assert_eq!(daemon.stripe(&event(2)).0, 200);
@@ -276,12 +285,15 @@ fn a_call_for_a_lock_that_fails_once_never_makes_it_refuse_for_good() {
         let Some(injection) = Injection::into(&daemon, "writer", &fault) else {
             return;
         };
-        let mut n = 1;
+        let (mut n, mut stored) = (1, 0);
         let webhooks = daemon.webhooks.clone();
         let mut is_over = || {
             n += 1;
+            let was_hit = injected(&injection.trace) > 0;
             let answer = support::signed_stripe(&webhooks, &event(n)).map(|(status, _)| status);
-            !daemon.is_running() || (answer == Some(200) && injected(&injection.trace) > 0)
+            // the delivery that was hit may be stored all the same: those behind it tell
+            stored += u32::from(was_hit && answer == Some(200));
+            !daemon.is_running() || stored >= 2
         };
         wait_for(&format!("{fault}: it stores again, or ends"), &mut is_over);
         if !daemon.is_running() {
@@ -374,6 +386,64 @@ fn fills_up_and_recovers(disk_free_min: &str, body_bytes: usize) {
     if disk_free_min != "0" {
         daemon.wait_for_log("there is room on");
     }
+}
+
+#[test]
+fn a_disk_that_is_mounted_read_only_is_no_fault_of_the_configuration() {
+    let Some(disk) = SmallDisk::mount(8) else {
+        return;
+    };
+    let data_dir = disk.0.path().join("data");
+    let config = CONFIG.replace("data_dir = \"data\"", &format!("data_dir = \"{}\"", data_dir.display()));
+    let daemon = Daemon::with_config(&config);
+    let dir = Arc::clone(&daemon.dir);
+    assert_eq!(daemon.stop(), Some(0));
+    let remount = |mode: &str| {
+        let options = format!("remount,{mode}");
+        Command::new("mount").args(["-o", &options]).arg(disk.0.path()).status().unwrap().success()
+    };
+    assert!(remount("ro"));
+    let command = Command::new(BINARY);
+    let Err((status, said)) = Daemon::try_spawn(Arc::clone(&dir), command) else { panic!("it started") };
+    assert_eq!(status.code(), Some(75), "{said}");
+    assert!(said.contains("ead-only") && said.contains("mount it again"), "{said}");
+    let ran = support::inboxd(dir.path(), &["retry", "evt_1"]);
+    assert_eq!(ran.code, 75, "{ran:?}");
+    assert!(remount("rw"));
+    assert_eq!(Daemon::in_dir(dir).client().get("/readyz").0, 200);
+}
+
+/// SQLite takes a page that cannot be read for one that is wrong.
+#[test]
+fn a_read_that_fails_once_at_a_start_is_not_called_damage() {
+    let daemon = Daemon::start();
+    let event = |n: u32| invoice_event(&format!("evt_{n}"), "paid", &format!("in_{n}"), 4200);
+    for n in 0..5 {
+        assert_eq!(daemon.stripe(&event(n)).0, 200);
+    }
+    let dir = daemon.kill();
+    for when in [1, 2, 3, 5, 8, 13, 21, 34] {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", "trace=pread64", "-e"]);
+        command.arg(format!("inject=pread64:error=EIO:when={when}")).args(["-o", "/dev/null", "-P"]);
+        command.arg(dir.path().join("data/inboxd.db")).arg(BINARY);
+        if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+            return skipped("strace is not installed");
+        }
+        match Daemon::try_spawn(Arc::clone(&dir), command) {
+            // the child is strace: it ends when the daemon has
+            Ok(mut traced) => {
+                let told: serde_json::Value =
+                    serde_json::from_str(&traced.inboxd(&["health", "--json"]).stdout).unwrap();
+                support::terminate(u32::try_from(told["pid"].as_u64().unwrap()).unwrap());
+                traced.exit_code();
+            }
+            Err((status, said)) => assert_eq!(status.code(), Some(75), "{when}: {said}"),
+        }
+    }
+    let daemon = Daemon::in_dir(dir);
+    assert_eq!(daemon.text("PRAGMA integrity_check"), "ok");
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 5);
 }
 
 #[test]

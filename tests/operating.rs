@@ -134,13 +134,13 @@ fn check_says_what_this_user_may_not_do() {
 }
 
 #[test]
-fn a_data_dir_that_cannot_be_written_is_exit_3_with_what_to_do() {
+fn a_data_dir_that_cannot_be_written_is_exit_75_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("closed")).unwrap();
     let config = "data_dir = \"closed/data\"\n[listen]\nwebhooks = \"127.0.0.1:0\"\nadmin = \"off\"\n[endpoint.a]\nprovider = \"stripe\"\nsecrets = [\"env:PATH\"]\n";
     fs::write(dir.path().join("inboxd.toml"), config).unwrap();
     let ran = as_a_stranger(dir.path(), &dir.path().join("closed"), &["serve"]);
-    assert_one_line(&ran, 3, &["closed/data", "ermission denied", "chown"]);
+    assert_one_line(&ran, 75, &["closed/data", "ermission denied", "chown"]);
 }
 
 #[test]

@@ -64,7 +64,6 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("inbox/failures.rs", "BY_TYPE", "a row for each endpoint and type of a bounded table"),
     ("inbox.rs", "FIND", "the events of one id: one for each endpoint"),
     ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
-    ("inbox/recent.rs", "LATEST_BEFORE", "some thousand rows before a start"),
     ("inbox.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
     ("outbox.rs", "STANDINGS", "a row for each destination"),
 ];

@@ -43,6 +43,8 @@ pub(crate) enum Verb {
     Verify(VerifyArgs),
     /// Show what is stored, what waits and what needs a person
     Status(StatusArgs),
+    /// Ask the running daemon whether it is ready: exit 0 or 8, for a container's health check
+    Health(HealthArgs),
     /// Look at received events
     #[command(subcommand)]
     Events(EventsVerb),
@@ -227,6 +229,14 @@ pub(crate) struct VerifyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `health`
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Print one JSON object: running, ready, reasons, pid, started_at_ms
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -113,12 +113,19 @@ impl From<OpenError> for Failure {
             OpenError::Refused { .. } => Exit::Refused,
             OpenError::Damaged { .. } => Exit::Unverified,
             OpenError::Denied(_) => Exit::Failed,
-            OpenError::Unusable { .. } => Exit::Config,
+            // a path that cannot be one is the configuration's fault; a disk or an owner may be right in an hour
+            OpenError::Unusable { source, .. } if is_of_the_path(source) => Exit::Config,
+            OpenError::Unusable { .. } => Exit::Temporary,
             OpenError::Sql { source, .. } if db::is_busy_error(source) => Exit::Busy,
             OpenError::Io { .. } | OpenError::Sql { .. } | OpenError::Upgrade { .. } => Exit::Temporary,
         };
         Self::new(exit, error.to_string())
     }
+}
+
+fn is_of_the_path(error: &io::Error) -> bool {
+    use io::ErrorKind::{AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound)
 }
 
 /// The error's own lines are complete sentences with file and key; nothing is put before them.

@@ -25,6 +25,7 @@ mod send;
 mod demo;
 mod verify;
 mod status;
+mod health;
 mod events;
 mod retry;
 mod conflicts;
@@ -74,6 +75,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Demo => demo::run(),
         Verb::Verify(args) => verify::run(&args, &context),
         Verb::Status(args) => status::run(&args, &context),
+        Verb::Health(args) => health::run(&args, &context),
         Verb::Events(verb) => events::run(&verb, &context),
         Verb::Retry(args) => retry::run(&args, &context),
         Verb::Reviews(verb) => reviews::run(&verb, &context),

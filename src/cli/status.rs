@@ -2,7 +2,7 @@
 
 use inboxd::config::Instance;
 use inboxd::inbox::failures::{self, FailingType};
-use inboxd::inbox::recent::{self, Gap, OfType, Took};
+use inboxd::inbox::recent::{self, OfType, Took};
 use inboxd::outbox::{self, Standing};
 use inboxd::printable::printable;
 use inboxd::{bookkeeping, clock, inbox, reviews};
@@ -10,8 +10,9 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
+use super::health::Asked;
 use super::store::{self, read_failed, table, time};
-use super::{Context, Failure, put};
+use super::{Context, Exit, Failure, put};
 
 struct Status {
     database: String,
@@ -25,7 +26,8 @@ struct Status {
     last_hour_is_cut: bool,
     took: Option<Took>,
     answers: Option<[i64; 3]>,
-    gaps: Vec<Gap>,
+    outages: Vec<(i64, i64)>,
+    daemon: Asked,
     now_ms: i64,
 }
 
@@ -33,14 +35,16 @@ struct Status {
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<(), Failure> {
     let (instance, conn) = store::open(context)?;
     let status = Status::read(instance, &conn).map_err(read_failed)?;
-    if args.json { put(&format!("{}\n", status.to_json())) } else { put(&status.to_text()) }
+    if args.json { put(&format!("{}\n", status.to_json())) } else { put(&status.to_text()) }?;
+    // it has been said above, on stdout
+    if status.complaints().is_empty() { Ok(()) } else { Err(Failure::new(Exit::Unhealthy, "")) }
 }
 
 impl Status {
     fn read(instance: Instance, conn: &Connection) -> rusqlite::Result<Self> {
         let now_ms = clock::now_ms();
         let hour_ago_ms = now_ms - 3_600_000;
-        let last_start = bookkeeping::recall(conn, bookkeeping::LAST_START)?;
+        let daemon = Asked::of(&instance);
         Ok(Self {
             database: instance.database.display().to_string(),
             destinations: instance.destinations,
@@ -53,9 +57,47 @@ impl Status {
             last_hour_is_cut: recent::is_cut(conn, hour_ago_ms)?,
             took: recent::took(conn, hour_ago_ms)?,
             answers: bookkeeping::recall(conn, bookkeeping::ANSWERS)?.and_then(|(text, _)| answers(&text)),
-            gaps: last_start.map_or(Ok(Vec::new()), |(_, at_ms)| recent::gaps(conn, at_ms))?,
+            outages: bookkeeping::outages(conn)?,
+            daemon,
             now_ms,
         })
+    }
+
+    /// What is not well, each thing in one sentence.
+    fn complaints(&self) -> Vec<String> {
+        let mut all = if self.daemon.is_ready() { Vec::new() } else { self.daemon.reasons() };
+        let failing: i64 = self.failing.iter().map(|failing| failing.events).sum();
+        if failing > 0 {
+            all.push(format!("the handlers of {failing} events fail: inboxd events list --state failing"));
+        }
+        for standing in self.outbox.iter().filter(|standing| standing.paused.is_none()) {
+            if let Some(since_ms) = standing.circuit_open_since_ms {
+                all.push(format!("the destination {} fails since {}", standing.name, time(since_ms)));
+            }
+        }
+        all
+    }
+
+    /// Deliveries answered since the start: as the daemon says now, else as it noted last.
+    fn answers(&self) -> Option<[i64; 3]> {
+        match &self.daemon {
+            Asked::Runs(report) => Some(report.answers.map(|count| i64::try_from(count).unwrap_or(i64::MAX))),
+            Asked::NoDaemon | Asked::Unknown(_) => self.answers,
+        }
+    }
+
+    /// Of those, such that could not be stored; known of a running daemon alone.
+    fn unavailable(&self) -> Option<u64> {
+        match &self.daemon {
+            Asked::Runs(report) => Some(report.unavailable),
+            Asked::NoDaemon | Asked::Unknown(_) => None,
+        }
+    }
+
+    fn gaps(&self) -> Value {
+        let names = self.inbox.endpoints.iter().map(|(name, ..)| name);
+        let of = |name| move |(from_ms, to_ms): &(i64, i64)| json!({ "endpoint": name, "from_ms": from_ms, "to_ms": to_ms });
+        names.flat_map(|name| self.outages.iter().map(of(name))).collect()
     }
 
     fn count(&self, state: &str) -> i64 {
@@ -89,6 +131,9 @@ impl Status {
         let endpoint = |(name, events, duplicates, last_ms): &(String, i64, i64, i64)| json!({ "endpoint": name, "events": events, "duplicates": duplicates, "last_received_at_ms": last_ms });
         json!({
             "database": self.database,
+            "healthy": self.complaints().is_empty(),
+            "complaints": self.complaints(),
+            "daemon": self.daemon.to_json(),
             "done": self.count("done"),
             "ignored": self.count("ignored"),
             "quarantined": self.count("quarantined"),
@@ -100,16 +145,25 @@ impl Status {
             "last_hour_is_cut": self.last_hour_is_cut,
             "last_hour": self.last_hour.iter().map(type_json).collect::<Value>(),
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
-            "answers_since_start": self.answers.map(|[accepted, refused, failed]| json!({ "2xx": accepted, "4xx": refused, "5xx": failed })),
-            "gaps": self.gaps.iter().map(|gap| json!({ "endpoint": gap.endpoint, "from_ms": gap.from_ms, "to_ms": gap.to_ms })).collect::<Value>(),
+            "unavailable_since_start": self.unavailable(),
+            "answers_since_start": self.answers().map(|[accepted, refused, failed]| json!({ "2xx": accepted, "4xx": refused, "5xx": failed })),
+            "gaps": self.gaps(),
             "endpoints": self.inbox.endpoints.iter().map(endpoint).collect::<Value>(),
             "destinations": self.outbox.iter().map(|standing| self.standing_json(standing)).collect::<Value>(),
         })
     }
 
-    fn to_text(&self) -> String {
+    /// The daemon, the counts, and what is not well.
+    fn head(&self) -> String {
+        let daemon = match &self.daemon {
+            Asked::Runs(report) if report.ready => format!("process {}, ready", report.pid),
+            Asked::Runs(report) => format!("process {}, NOT READY", report.pid),
+            Asked::NoDaemon => "NOT RUNNING".to_owned(),
+            Asked::Unknown(reason) => reason.clone(),
+        };
         let mut text = format!(
-            "database      {}\ndone          {}\nignored       {}\npending       {}\nquarantined   {}\nneed a person {}\n",
+            "daemon        {}\ndatabase      {}\ndone          {}\nignored       {}\npending       {}\nquarantined   {}\nneed a person {}\n",
+            printable(&daemon),
             printable(&self.database),
             self.count("done"),
             self.count("ignored"),
@@ -120,9 +174,17 @@ impl Status {
         if let Some(age_s) = self.oldest_unprocessed_age_s() {
             text.push_str(&format!("oldest of those that wait: {age_s} s\n"));
         }
+        for complaint in self.complaints() {
+            text.push_str(&format!("UNHEALTHY     {}\n", printable(&complaint)));
+        }
         for failing in &self.failing {
             text.push_str(&in_words(failing));
         }
+        text
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = self.head();
         if let Some((what, at_ms)) = &self.last_purge {
             text.push_str(&format!("last purge    {} ({what})\n", time(*at_ms)));
         }
@@ -134,12 +196,11 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&["ENDPOINT", "EVENTS", "DUPLICATES", "LATEST"], &rows));
         }
-        for gap in &self.gaps {
-            let to = gap.to_ms.map_or_else(|| "now".to_owned(), time);
+        for (from_ms, to_ms) in &self.outages {
             text.push_str(&format!(
-                "{} received nothing from {} to {to}, around the latest start: ask the provider what it sent\n",
-                gap.endpoint,
-                time(gap.from_ms)
+                "no daemon ran from {} to {}: ask the providers what they sent\n",
+                time(*from_ms),
+                time(*to_ms)
             ));
         }
         if !self.last_hour.is_empty() {
@@ -153,12 +214,16 @@ impl Status {
                 text.push_str(&format!("more came: the latest {} events are counted\n", recent::ROWS_MAX));
             }
         }
-        if let Some([accepted, refused, failed]) = self.answers {
+        if let Some([accepted, refused, failed]) = self.answers() {
             text.push_str(&format!(
                 "answers since the latest start: {accepted} accepted (2xx), {refused} refused (4xx), {failed} to be sent again (5xx)\n"
             ));
         }
-        if let Some(took) = self.took {
+        if let Some(count) = self.unavailable().filter(|count| *count > 0) {
+            text.push_str(&format!("of those {count} could not be stored\n"));
+        }
+        // what is done in the commit that stores it takes no time
+        if let Some(took) = self.took.filter(|took| took.max_ms > 0) {
             text.push_str(&format!(
                 "from receipt to done: half within {} ms, 95 of 100 within {} ms, all within {} ms\n",
                 took.p50_ms, took.p95_ms, took.max_ms

@@ -62,6 +62,7 @@ pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, Conf
     let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
     checker.verdict(Some(file))?;
     Ok(Instance {
+        data_dir: place.data_dir,
         database: place.database,
         sketches: endpoints.iter().map(|(name, raw)| sketch(name, raw)).collect(),
         endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),

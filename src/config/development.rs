@@ -58,6 +58,7 @@ pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, Con
 /// The development instance as far as reading its data goes.
 pub(super) fn instance() -> Instance {
     Instance {
+        data_dir: DATA_DIR.into(),
         database: Path::new(DATA_DIR).join(check::DATABASE),
         endpoints: ENDPOINTS.iter().map(|preset| preset.endpoint.to_owned()).collect(),
         sketches: ENDPOINTS.iter().map(sketch).collect(),

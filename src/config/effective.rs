@@ -126,6 +126,7 @@ fn alert_table(alert: &Alert) -> Table {
         AlertOn::Dead => "dead".to_owned(),
         AlertOn::Failing(age) => format!("failing>{}", duration_text(*age)),
         AlertOn::Disk => "disk".to_owned(),
+        AlertOn::Store => "store".to_owned(),
     };
     let (url, format, command) = match &alert.via {
         AlertVia::Url { url, format } => (text(url), text(format.as_str()), Value::Unset),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -88,6 +88,8 @@ pub(super) struct Settings {
     pub(super) answers: Arc<Answers>,
     /// Every endpoint, and for how long its provider sends again what failed.
     pub(super) patience: Vec<(String, Duration)>,
+    /// When a daemon last ran before this start.
+    pub(super) last_sign_ms: Option<i64>,
 }
 
 impl Background {
@@ -139,6 +141,7 @@ impl Background {
         let writer = writer.clone();
         let (noting, answers, stop) = (writer.clone(), settings.answers, Arc::clone(&background.stop));
         background.threads.push(spawn("answers", move || {
+            note_outage(&noting, settings.last_sign_ms, now_ms);
             note_answers(&noting, &answers, &settings.patience, &stop);
         })?);
         if std::process::id() == 1 {
@@ -267,15 +270,24 @@ fn terms() -> (String, i64, u64) {
     (format!("{now_ms:012x}{random:016x}"), now_ms, random)
 }
 
-/// Keeps what `status` shows: `2xx 4xx 5xx` since the start. Nothing is written while nothing comes.
+/// The time before this start in which nobody received anything.
+fn note_outage(writer: &WriterHandle, last_sign_ms: Option<i64>, now_ms: i64) {
+    let Some(from_ms) = last_sign_ms else { return };
+    if let Err(error) = writer.run(move |tx| Ok(bookkeeping::note_outage(tx, from_ms, now_ms)?)) {
+        log::warn!("that no daemon ran before this start could not be noted: {error}");
+    }
+}
+
+/// Keeps what `status` shows: `2xx 4xx 5xx` since the start, also those of the last seconds before a stop; and once a
+/// minute that the daemon runs.
 fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, Duration)], stop: &Stop) {
     let mut noted = None;
     let mut is_running = true;
     for round in (0..GIVEN_UP_EVERY).cycle() {
-        if !is_running {
-            return;
+        if round == 0 || !is_running {
+            note_alive(writer);
         }
-        if round == 0 {
+        if round == 0 && is_running {
             ask_about_failures(writer, patience);
         }
         let counts = answers.counts();
@@ -287,7 +299,17 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, D
                 Err(error) => log::debug!("the counts of answers are noted later: {error}"),
             }
         }
+        if !is_running {
+            return;
+        }
         is_running = stop.pause(ANSWERS_EVERY);
+    }
+}
+
+fn note_alive(writer: &WriterHandle) {
+    let now_ms = clock::now_ms();
+    if let Err(error) = writer.run(move |tx| Ok(bookkeeping::note(tx, bookkeeping::ALIVE, "", now_ms)?)) {
+        log::debug!("that the daemon runs is noted later: {error}");
     }
 }
 
@@ -303,19 +325,24 @@ fn ask_about_failures(writer: &WriterHandle, patience: &[(String, Duration)]) {
 
 fn watch(writer: &WriterHandle, alert: &Alert, database: &std::path::Path, stop: &Stop) {
     let mut alerts = Alerts::new(alert);
+    let mut last = Seen::default();
+    let mut hindered_since = None;
     while stop.pause(ALERT_EVERY) {
         let now_ms = clock::now_ms();
-        let disk_low = writer.health().is_disk_low();
-        let seen =
-            with_reader(database, |reader| Seen::look(reader, disk_low, now_ms).map_err(|e| e.to_string()));
-        let messages = match seen {
-            Ok(seen) => alerts.step(&seen, now_ms),
-            Err(error) => {
+        let health = writer.health();
+        let hindered = health.obstacle().map(|_| *hindered_since.get_or_insert_with(Instant::now));
+        hindered_since = hindered;
+        let seen = with_reader(database, |reader| Seen::look(reader, now_ms).map_err(|e| e.to_string()));
+        // where the database cannot even be read, people are told of that all the more
+        last = Seen {
+            disk_low: health.is_disk_low(),
+            store_hindered: hindered.map(|since| since.elapsed()).unwrap_or_default(),
+            ..seen.unwrap_or_else(|error| {
                 log::warn!("cannot look for what people should be told: {error}");
-                continue;
-            }
+                last
+            })
         };
-        for message in messages {
+        for message in alerts.step(&last, now_ms) {
             match alerts::send(&alert.via, &message) {
                 Ok(_) => log::info!("told: {message}"),
                 Err(error) => log::warn!("could not tell ({error}): {message}"),

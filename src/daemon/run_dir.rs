@@ -70,6 +70,7 @@ impl RunDir {
         kept.create()?;
         if let State::Foreign(uid) = kept.look()? {
             remove_stale_socket(&kept.socket());
+            remove_stale_socket(&kept.health_socket());
             // another user's directory cannot be trusted, an empty one can be replaced
             if let Err(error) = fs::remove_dir(&kept.path) {
                 return Err(kept.refused(&belongs_to(uid, &kept.path, &error)));
@@ -83,6 +84,7 @@ impl RunDir {
         match kept.look()? {
             State::Private => {
                 remove_stale_socket(&kept.socket());
+                remove_stale_socket(&kept.health_socket());
                 Ok(kept)
             }
             // a file system without owners or modes: FAT, some network shares
@@ -137,10 +139,16 @@ impl RunDir {
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join("http.sock")
     }
+
+    /// The path of the socket at which health is told.
+    pub(super) fn health_socket(&self) -> PathBuf {
+        self.path.join("health.sock")
+    }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
+        drop(fs::remove_file(self.health_socket()));
         drop(fs::remove_file(self.socket()));
         if self.is_own {
             drop(fs::remove_dir(&self.path));

@@ -5,7 +5,7 @@
 //! database file is locked as well: the file itself, whatever its names. This module never opens a database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,9 @@ const NOTE_BYTES_MAX: u64 = 4096;
 
 /// What the lock file of a directory says in which a database was made.
 const MADE: &str = "a database was made here";
+
+/// Before the path of the socket at which a running daemon tells its health.
+const HEALTH: &str = "health ";
 
 /// The data directory, held against a second daemon until dropped.
 #[derive(Debug)]
@@ -49,13 +52,17 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
 }
 
 impl DataDirLock {
-    /// Remembers in the lock file that the directory has a database.
+    /// Remembers in the lock file whether the directory has a database, and where the daemon tells its health.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn note_database(&self) -> Result<(), OpenError> {
-        let note = format!("{MADE}\n");
+    pub fn note(&self, home: Home, health: Option<&Path>) -> Result<(), OpenError> {
+        let made = if home == Home::Own { format!("{MADE}\n") } else { String::new() };
+        let health = health.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let health = health.map(|path| format!("{HEALTH}{}\n", path.display())).unwrap_or_default();
+        let note = made + &health;
         let written = self.file.write_all_at(note.as_bytes(), 0);
+        let written = written.and_then(|()| self.file.set_len(note.len() as u64));
         written.map_err(|source| io_error(format!("write {}", self.path.display()), source, &self.path))
     }
 
@@ -73,6 +80,19 @@ impl DataDirLock {
         }
         traces
     }
+}
+
+/// Where the daemon of this data directory tells its health, if one has run there.
+///
+/// # Errors
+/// The lock file cannot be read.
+pub fn health_socket(data_dir: &Path) -> io::Result<Option<PathBuf>> {
+    let note = match fs::read_to_string(data_dir.join("lock")) {
+        Ok(note) => note,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(note.lines().find_map(|line| line.strip_prefix(HEALTH)).map(PathBuf::from))
 }
 
 /// The database file, held against every other daemon until dropped.

@@ -6,9 +6,6 @@ use rusqlite::{Connection, OptionalExtension};
 /// Rows of a time read at most, the newest of them: each is a page of its own where bodies are kept.
 pub const ROWS_MAX: u32 = 10_000;
 
-/// Rows before a start in which an endpoint's latest event is looked for.
-const ROWS_BEFORE_MAX: u32 = 10_000;
-
 /// The events of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfType {
@@ -21,9 +18,10 @@ pub struct OfType {
 }
 
 impl OfType {
-    /// Further deliveries per hundred events, in words.
+    /// How many of a hundred deliveries were further ones, in words.
     pub fn rate(&self) -> String {
-        format!("{} %", self.duplicates.saturating_mul(100) / self.events.max(1))
+        let deliveries = self.events.saturating_add(self.duplicates);
+        format!("{} %", self.duplicates.saturating_mul(100) / deliveries.max(1))
     }
 }
 
@@ -36,17 +34,6 @@ pub struct Took {
     pub p95_ms: i64,
     /// The slowest.
     pub max_ms: i64,
-}
-
-/// When an endpoint was silent around a start of the daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gap {
-    /// The endpoint's name.
-    pub endpoint: String,
-    /// The latest event before the start.
-    pub from_ms: i64,
-    /// The first event after it; `None`: none yet.
-    pub to_ms: Option<i64>,
 }
 
 /// Events received since, by type, the most frequent first.
@@ -81,30 +68,6 @@ pub fn took(conn: &Connection, since_ms: i64) -> rusqlite::Result<Option<Took>> 
 /// Any SQLite error.
 pub fn is_cut(conn: &Connection, since_ms: i64) -> rusqlite::Result<bool> {
     Ok(super::last_id(conn)? - last_id_before(conn, since_ms)? > i64::from(ROWS_MAX))
-}
-
-/// The silence of each endpoint around a start: what to ask the provider for after an outage.
-///
-/// # Errors
-/// Any SQLite error.
-pub fn gaps(conn: &Connection, start_ms: i64) -> rusqlite::Result<Vec<Gap>> {
-    let before = last_id_before(conn, start_ms)?;
-    let mut latest = conn.prepare_cached(LATEST_BEFORE)?;
-    let mut known = conn.prepare_cached(LATEST)?;
-    let mut first = conn.prepare_cached(FIRST_AFTER)?;
-    let latest = latest.query_map((before, ROWS_BEFORE_MAX), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let latest: Vec<(String, i64)> = latest.collect::<rusqlite::Result<_>>()?;
-    let gap = |(endpoint, from_ms): (String, i64)| {
-        // the counters tell whether there is one at all: else all that came since would be read in vain
-        let latest_ms: Option<i64> = known.query_row([&endpoint], |row| row.get(0))?;
-        let to_ms = if latest_ms.is_some_and(|at_ms| at_ms >= start_ms) {
-            first.query_row((before, &endpoint), |row| row.get(0)).optional()?
-        } else {
-            None
-        };
-        Ok(Gap { endpoint, from_ms, to_ms })
-    };
-    latest.into_iter().map(gap).collect()
 }
 
 /// The latest event before a time, by halving.
@@ -146,26 +109,6 @@ const TOOK: &str = "
              LIMIT ?2)
      WHERE received_at_ms >= ?1 AND state = 'done'";
 
-const LATEST_BEFORE: &str = "
-    SELECT endpoint, max(received_at_ms)
-      FROM (SELECT endpoint, received_at_ms
-              FROM main.webhook_inbox
-             WHERE id <= ?1
-             ORDER BY id DESC
-             LIMIT ?2)
-     GROUP BY endpoint
-     ORDER BY endpoint";
-
-const LATEST: &str = "
-    SELECT max(last_received_at_ms) FROM main.webhook_counts WHERE endpoint = ?1";
-
-const FIRST_AFTER: &str = "
-    SELECT received_at_ms
-      FROM main.webhook_inbox
-     WHERE id > ?1 AND endpoint = ?2
-     ORDER BY id
-     LIMIT 1";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,8 +136,5 @@ mod tests {
             let really: i64 = conn.query_row(really, [time_ms], |row| row.get(0)).unwrap();
             assert_eq!((counted, really), (events, events), "since {time_ms}");
         }
-        let gap = |endpoint: &str, from_ms, to_ms| Gap { endpoint: endpoint.to_owned(), from_ms, to_ms };
-        assert_eq!(gaps(&conn, 205).unwrap(), [gap("a", 200, Some(220))]);
-        assert_eq!(gaps(&conn, 1_001).unwrap(), [gap("a", 390, None), gap("b", 1_000, None)]);
     }
 }

@@ -12,7 +12,7 @@ use crate::config::{Alert, AlertFormat, AlertOn, AlertVia, Worker, duration_text
 use crate::outgoing::url_rule;
 
 /// What `on` is where it is not written.
-const ALERT_ON: [&str; 5] = ["review", "oldest>10m", "failing>10m", "dead", "disk"];
+const ALERT_ON: [&str; 6] = ["review", "oldest>10m", "failing>10m", "dead", "disk", "store"];
 
 impl Checker {
     pub(super) fn worker(&mut self, raw: &RawWorker, handler_timeout: Duration) -> Worker {
@@ -101,6 +101,7 @@ impl Checker {
             None if typed == "review" => Some(AlertOn::Review),
             None if typed == "dead" => Some(AlertOn::Dead),
             None if typed == "disk" => Some(AlertOn::Disk),
+            None if typed == "store" => Some(AlertOn::Store),
             Some((what @ ("oldest" | "failing"), age)) => match parse_duration(age) {
                 Ok(age) if what == "failing" => Some(AlertOn::Failing(age)),
                 Ok(age) => Some(AlertOn::Oldest(age)),
