@@ -712,10 +712,10 @@ fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, Op
     } else if let Some(other) = embedded {
         embedded::objection_to_version(other)
     } else if number("application_id")? != APPLICATION_ID {
-        "this SQLite file was not made by inboxd and has none of its tables; choose another data_dir, or where \
-         `database` names it, let `inboxd serve` make them".to_owned()
+        unmarked(conn, path, schema, number("application_id")?)
     } else {
         match number("user_version")? {
+            0 if compare_schema_to(conn, path, schema).is_ok() => marks_lost(path, schema),
             version if version == known || schema.way_from(version).is_some() => return Ok(version),
             newer if newer > known => format!(
                 "the file has schema version {newer}, this inboxd knows up to {known}; start the newer inboxd again, \
@@ -727,6 +727,43 @@ fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, Op
         }
     };
     Err(OpenError::Refused { path: path.to_path_buf(), reason })
+}
+
+/// A file without inboxd's mark: another's, or a copy that lost it on the way.
+fn unmarked(conn: &Connection, path: &Path, schema: &Schema, application_id: i64) -> String {
+    let has_tables = definitions(conn)
+        .is_ok_and(|found| found.contains_key(&("table".to_owned(), "webhook_inbox".to_owned())));
+    if !has_tables {
+        return "this SQLite file was not made by inboxd and has none of its tables; choose another data_dir, or where \
+                `database` names it, let `inboxd serve` make them"
+            .to_owned();
+    }
+    if application_id != 0 {
+        return format!(
+            "this SQLite file was not made by inboxd: it is marked as another program's (application_id {application_id}), \
+             though it has a table of inboxd's; choose another data_dir, or restore a copy"
+        );
+    }
+    if compare_schema_to(conn, path, schema).is_ok() {
+        return marks_lost(path, schema);
+    }
+    format!(
+        "this file is not marked as inboxd's (application_id), and its tables are not those of schema version {}; \
+         if it was restored from a `.dump`, which loses that mark and the version, make the copy again with \
+         `VACUUM INTO` or `.backup`; it was not made by inboxd as it is",
+        schema.version
+    )
+}
+
+/// What a `.dump` loses, and how it is put back.
+fn marks_lost(path: &Path, schema: &Schema) -> String {
+    format!(
+        "the file has all of inboxd's tables, but not the two numbers in its header that mark it as inboxd's: a restore from `.dump` \
+         loses them. If that is what it is, put them back while inboxd is stopped: \
+         sqlite3 {} \"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};\"",
+        path.display(),
+        schema.version
+    )
 }
 
 /// The settings of the writer's connection. `synchronous=FULL` is what makes a 2xx true after a power

@@ -446,3 +446,43 @@ fn what_waits_for_a_person_is_logged_with_its_reason_and_in_one_line() {
     line("review endpoint=billing event_id=evt_?3 outcome=quarantined");
     assert!(!log.contains('\u{202e}'));
 }
+
+#[test]
+fn a_file_restored_from_a_dump_is_recognised_and_starts_with_the_two_pragmas_that_are_named() {
+    let dir = used_folder();
+    let path = database(dir.path());
+    // what `.dump` carries: the schema and the rows, nothing of the header
+    let restored = dir.path().join("restored.db");
+    let from = support::open(&path);
+    let to = rusqlite::Connection::open(&restored).unwrap();
+    for kind in ["table", "index", "trigger"] {
+        let mut statement =
+            from.prepare("SELECT name, sql FROM sqlite_schema WHERE type = ?1 AND sql IS NOT NULL").unwrap();
+        let objects = statement
+            .query_map([kind], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            .unwrap();
+        for object in objects {
+            let (name, sql) = object.unwrap();
+            to.execute_batch(&sql).unwrap();
+            if kind == "table" {
+                to.execute("ATTACH ?1 AS old", [path.to_str().unwrap()]).unwrap();
+                to.execute_batch(&format!("INSERT INTO main.{name} SELECT * FROM old.{name}; DETACH old"))
+                    .unwrap();
+            }
+        }
+    }
+    drop((from, to));
+    fs::remove_file(&path).unwrap();
+    fs::rename(&restored, &path).unwrap();
+    let ran = serve(dir.path());
+    assert_one_line(
+        &ran,
+        5,
+        &["has all of inboxd's tables", "`.dump`", "PRAGMA application_id = ", "PRAGMA user_version = "],
+    );
+    assert!(!ran.stderr.contains("none of its tables"), "{ran:?}");
+    let pragmas = ran.stderr.split('"').nth(1).unwrap();
+    support::open(&path).execute_batch(pragmas).unwrap();
+    let daemon = Daemon::in_dir(dir);
+    assert_eq!(daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200)).1, r#"{"outcome":"duplicate"}"#);
+}

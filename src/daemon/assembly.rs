@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction};
 
-use super::StartError;
+use super::{StartError, WAIT_TOLD_EVERY};
 use crate::config::{self, Config, HandlerName, Problem, Sign};
 use crate::db::{self, Home, OpenError};
 use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
@@ -83,10 +83,18 @@ fn start(
 
 /// Waits for whoever holds the write lock: an application may be in the middle of something long.
 fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    // short looks, so that it is said at once; the writer, which takes the connection over, has waits of its own
+    conn.busy_timeout(db::START_BUSY_TIMEOUT)?;
+    let mut told_at: Option<Instant> = None;
     loop {
         match db::begin_immediate(conn) {
             Err(error) if db::is_busy_error(&error) => {
-                log::warn!("another process is writing to the database: the handlers start when it is done");
+                if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+                    told_at = Some(Instant::now());
+                    log::warn!(
+                        "another process is writing to the database: the handlers start when it is done"
+                    );
+                }
             }
             begun => return begun,
         }

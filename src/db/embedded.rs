@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 use super::claim::refuse_orphaned_wal;
 use super::migrations::{Migration, upgrade_tables};
 use super::{
-    OpenError, SCHEMA, Schema, begin_immediate, distrust, is_busy_error, leave_log, open_to_look,
-    open_untouched, quick_check, settle_pragmas, wait_for_locks,
+    OpenError, SCHEMA, START_BUSY_TIMEOUT, Schema, begin_immediate, distrust, is_busy_error, leave_log,
+    open_to_look, open_untouched, quick_check, settle_pragmas, wait_for_locks,
 };
 use crate::bookkeeping;
 
@@ -63,7 +63,8 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
     let refused = |reason| OpenError::Refused { path: path.to_path_buf(), reason };
     require_file(path)?;
     let mut conn = open_untouched(path)?;
-    wait_for_locks(&mut conn).map_err(sql)?;
+    // a short look: whoever starts says what it waits for, and tries again
+    conn.busy_timeout(START_BUSY_TIMEOUT).map_err(sql)?;
     let version = bookkeeping::schema_version(&conn).map_err(sql)?;
     if let Some(objection) = objection(&conn, version, allow_wal).map_err(sql)? {
         return Err(refused(objection));
@@ -77,6 +78,7 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
     }
     settle_pragmas(&conn).and_then(|()| distrust(&conn)).map_err(sql)?;
     quick_check(&mut conn, path)?;
+    wait_for_locks(&mut conn).map_err(sql)?;
     Ok(conn)
 }
 
@@ -212,6 +214,7 @@ fn create(tx: &Transaction<'_>) -> rusqlite::Result<()> {
 /// The switch needs a moment in which nobody else uses the file.
 fn switch_to_wal(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let end = Instant::now() + SWITCH_TIME_MAX;
+    let mut was_told = false;
     loop {
         let switched =
             conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
@@ -219,6 +222,12 @@ fn switch_to_wal(conn: &Connection, path: &Path) -> Result<(), OpenError> {
             Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
             Ok(mode) => format!("the file system does not allow write-ahead logging (it stays {mode})"),
             Err(error) if is_busy_error(&error) && Instant::now() < end => {
+                if !std::mem::replace(&mut was_told, true) {
+                    log::warn!(
+                        "{}: the application uses the file; waiting for a moment in which it can be switched to write-ahead logging",
+                        path.display()
+                    );
+                }
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
