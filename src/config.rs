@@ -73,6 +73,8 @@ pub struct Config {
     pub worker: Worker,
     /// How people are told; `None`: they look.
     pub alert: Option<Alert>,
+    /// `debug.keep_refused`: so many of the latest refused deliveries are kept in memory.
+    pub keep_refused: usize,
     /// `secrets.allow_shared_files`: files that others may read are used as well.
     pub allow_shared_files: bool,
     /// Endpoints of a development instance that are left out because `serve` has made no secret for them yet.

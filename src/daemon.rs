@@ -40,6 +40,7 @@ use crate::writer::{self, Writer, WriterHandle};
 mod assembly;
 mod background;
 mod health;
+pub mod control;
 mod own_files;
 mod run_dir;
 mod systemd;
@@ -50,6 +51,7 @@ pub use health::{Report, ask};
 
 use assembly::{Assembly, Folders};
 use background::Background;
+use control::Control;
 use health::HealthSocket;
 use run_dir::{RunDir, remove_stale_socket};
 use systemd::Probe;
@@ -184,7 +186,7 @@ pub struct Daemon {
     background: Background,
     folders: Folders,
     socket_files: Vec<SocketFile>,
-    _health: HealthSocket,
+    _asked: (HealthSocket, Control),
     _run_dir: RunDir,
     /// What feeds the watchdog, until it is set to work.
     probe: Option<Probe>,
@@ -247,7 +249,7 @@ impl Daemon {
         let probe_path = probe_path()?;
         let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
         let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
-        let app = Arc::new(app.with_probe(probe_path.clone()));
+        let app = Arc::new(app.with_probe(probe_path.clone()).keeping_refused(config.keep_refused));
         let settings = background::Settings {
             worker_threads: config.worker.threads,
             retention: config.retention,
@@ -261,7 +263,7 @@ impl Daemon {
         };
         let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
-        let relay = relay_in(&run_dir)?;
+        let (relay, control) = private_sockets(&run_dir, &app)?;
         let health = tell_health(&run_dir, &app, &lock, home)?;
         let workers = spawn_workers(&app, &relay, &sender)?;
 
@@ -282,7 +284,7 @@ impl Daemon {
             background,
             folders,
             socket_files,
-            _health: health,
+            _asked: (health, control),
             _run_dir: run_dir,
             watchdog: None,
             _claim: claim,
@@ -658,6 +660,10 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
         attempts_max: worker.max_attempts,
         backoff_cap: worker.backoff_cap,
     }
+}
+
+fn private_sockets(run_dir: &RunDir, app: &Arc<App>) -> Result<(Arc<Relay>, Control), StartError> {
+    Ok((relay_in(run_dir)?, Control::open(run_dir.path(), app)?))
 }
 
 fn relay_in(run_dir: &RunDir) -> Result<Arc<Relay>, StartError> {

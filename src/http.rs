@@ -21,9 +21,11 @@ use crate::front::{self, Peer, Relay, Request, WayBack};
 use crate::logging;
 use crate::proxy::{Asked, Proxy};
 use crate::receive::{self, Disposition, Endpoint, Incoming, Outcome, Receipt};
+use crate::refused;
 use crate::sync::Wake;
 use crate::verify::{
     self, Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
+    Verifier,
 };
 use crate::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
 
@@ -111,6 +113,7 @@ pub struct App {
     proxy: Arc<Proxy>,
     answers: Arc<Answers>,
     is_draining: Arc<AtomicBool>,
+    refused: refused::Kept,
     probe_path: Option<String>,
 }
 
@@ -154,6 +157,7 @@ impl App {
             proxy,
             answers: Arc::default(),
             is_draining: Arc::default(),
+            refused: refused::Kept::new(0),
             probe_path: None,
         }
     }
@@ -162,6 +166,23 @@ impl App {
     #[must_use]
     pub fn with_probe(self, path: String) -> Self {
         Self { probe_path: Some(path), ..self }
+    }
+
+    /// Keeps so many of the latest refused deliveries.
+    #[must_use]
+    pub fn keeping_refused(self, deliveries_max: usize) -> Self {
+        Self { refused: refused::Kept::new(deliveries_max), ..self }
+    }
+
+    /// The refused deliveries that are kept.
+    pub fn refused(&self) -> &refused::Kept {
+        &self.refused
+    }
+
+    /// What judges the deliveries of an endpoint, by its name.
+    pub fn verifier_of(&self, endpoint: &str) -> Option<&Verifier> {
+        let mut endpoints = self.endpoints.values();
+        endpoints.find(|known| known.config.name == endpoint).map(|known| &known.config.verifier)
     }
 
     /// What deliveries were answered.
@@ -363,8 +384,11 @@ impl App {
             return Ok(Verified::Handshake(reply));
         }
         verifier.verify_or_return(delivery, now_ms).map_err(|(rejection, body)| {
-            let delivery = Delivery { method: &method, url: &url, headers: &headers, body: &body[..] };
-            log_rejection(endpoint, peer, &delivery, &rejection, now_ms);
+            let delivery = Delivery { method: &method, url: &url, headers: &headers, body };
+            log_rejection(endpoint, peer, &delivery.borrowed(), &rejection, now_ms);
+            let endpoint = &endpoint.config.name;
+            let delivered = refused::Delivered { endpoint, peer, delivery, received_at_ms: now_ms };
+            self.refused.keep(delivered, &rejection);
             rejection
         })
     }

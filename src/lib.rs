@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod front;
 pub mod http;
 pub mod verify;
+pub mod refused;
 pub mod receive;
 pub mod proxy;
 pub mod writer;

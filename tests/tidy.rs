@@ -35,8 +35,12 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("front", &["logging", "sync"]),
-    ("http", &["clock", "config", "front", "logging", "proxy", "receive", "sync", "verify", "writer"]),
+    (
+        "http",
+        &["clock", "config", "front", "logging", "proxy", "receive", "refused", "sync", "verify", "writer"],
+    ),
     ("verify", &["encode"]),
+    ("refused", &["sync", "verify"]),
     (
         "receive",
         &[

@@ -48,6 +48,11 @@ pub(crate) enum Verb {
     /// Look at received events
     #[command(subcommand)]
     Events(EventsVerb),
+    /// Look at deliveries that the running daemon has refused
+    ///
+    /// They are kept in its memory where [debug] keep_refused says how many; a development instance keeps 20
+    #[command(subcommand)]
+    Refused(RefusedVerb),
     /// Put events that wait for a person, or for their next attempt, back to work now
     Retry(RetryArgs),
     /// Look at what waits for a person
@@ -228,6 +233,43 @@ pub(crate) struct VerifyArgs {
 /// `status`
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `refused …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum RefusedVerb {
+    /// List them, the oldest first
+    List(RefusedListArgs),
+    /// Show one, without signatures and credentials
+    Show(RefusedShowArgs),
+}
+
+/// `refused list`
+#[derive(Debug, Args)]
+pub(crate) struct RefusedListArgs {
+    /// On a terminal too, all columns in full
+    #[arg(long)]
+    pub(crate) wide: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `refused show`
+#[derive(Debug, Args)]
+pub(crate) struct RefusedShowArgs {
+    /// Its number in the list
+    #[arg(value_name = "N")]
+    pub(crate) number: u64,
+    /// Instead, judge it as `verify` does, in the daemon and with all it came with: exit 7 where it does not hold
+    #[arg(long, conflicts_with_all = ["body", "json"])]
+    pub(crate) verify: bool,
+    /// Instead, print its body, byte for byte
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) body: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

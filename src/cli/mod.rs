@@ -27,6 +27,7 @@ mod verify;
 mod status;
 mod health;
 mod events;
+mod refused;
 mod retry;
 mod conflicts;
 mod reviews;
@@ -77,6 +78,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Status(args) => status::run(&args, &context),
         Verb::Health(args) => health::run(&args, &context),
         Verb::Events(verb) => events::run(&verb, &context),
+        Verb::Refused(verb) => refused::run(&verb, &context),
         Verb::Retry(args) => retry::run(&args, &context),
         Verb::Reviews(verb) => reviews::run(&verb, &context),
         Verb::Resolve(args) => reviews::resolve(&args, &context),

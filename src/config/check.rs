@@ -96,6 +96,10 @@ pub(super) fn finish(
     let limits = c.limits(&raw.limits);
     let worker = c.worker(&raw.worker, limits.handler_timeout);
     let retention = c.retention(&raw.retention);
+    let keep_refused = match raw.debug.keep_refused {
+        Some(0) => 0,
+        typed => c.count("debug.keep_refused", typed, 0, KEEP_REFUSED_MAX),
+    };
     let alert = raw.alert.as_ref().and_then(|alert| c.alert(alert));
     let destinations = c.in_file_order("destination", raw.destination.into_iter());
     let known: Vec<String> = destinations.iter().map(|(name, _)| name.clone()).collect();
@@ -142,11 +146,15 @@ pub(super) fn finish(
         retention,
         worker,
         alert,
+        keep_refused,
         allow_shared_files,
         without_secret: Vec::new(),
         warnings,
     })
 }
+
+/// More than anybody looks through.
+const KEEP_REFUSED_MAX: usize = 1000;
 
 /// Collects what is wrong.
 pub(super) struct Checker {

@@ -10,6 +10,9 @@ use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
 use super::{Config, ConfigError, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
 
+/// Whoever tries things out wants to know why something was refused.
+const KEEP_REFUSED: u64 = 20;
+
 struct Preset {
     endpoint: &'static str,
     provider: &'static str,
@@ -43,6 +46,7 @@ pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, Con
     let mut checker = Checker::new(base.to_owned());
     checker.missing = missing;
     let mut raw = RawConfig::default();
+    raw.debug.keep_refused = Some(KEEP_REFUSED);
     let mut without_secret = Vec::new();
     for preset in &ENDPOINTS {
         match secret(preset, base, missing, &mut checker) {

@@ -65,6 +65,7 @@ impl Config {
             tables.push(Table::new("database_options").with("allow_wal", allow_wal));
         }
         tables.extend(self.alert.as_ref().map(alert_table));
+        tables.push(Table::new("debug").with("keep_refused", whole(self.keep_refused)));
         let fingerprints = Fingerprints::of(&self.data_dir);
         for endpoint in &self.endpoints {
             tables.push(endpoint_table(endpoint, &fingerprints));

@@ -25,6 +25,7 @@ pub(super) struct RawConfig {
     pub(super) worker: RawWorker,
     pub(super) retention: RawRetention,
     pub(super) alert: Option<RawAlert>,
+    pub(super) debug: RawDebug,
     pub(super) database_options: Option<RawDatabaseOptions>,
 }
 
@@ -42,6 +43,13 @@ pub(super) struct RawListen {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawSecrets {
     pub(super) allow_shared_files: Option<bool>,
+}
+
+/// `[debug]`
+#[derive(Debug, Default, DeserializeDerive)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawDebug {
+    pub(super) keep_refused: Option<u64>,
 }
 
 /// `[limits]`

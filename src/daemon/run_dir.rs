@@ -135,6 +135,11 @@ impl RunDir {
         OpenError::Refused { path: self.path.clone(), reason: reason.to_owned() }.into()
     }
 
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The socket's path.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join("http.sock")

@@ -205,6 +205,11 @@ impl Sources {
         }
     }
 
+    /// Whether a header is stored with the event.
+    pub(super) fn keeps(&self, header: &str) -> bool {
+        self.kept_headers.iter().any(|kept| kept.eq_ignore_ascii_case(header))
+    }
+
     /// The kept headers of a delivery as a JSON object with lower-case names: those of the scheme, also where
     /// the sender used the other family of names.
     pub(super) fn kept(&self, headers: &Headers, family: Option<(&str, &str)>) -> String {

@@ -392,6 +392,13 @@ impl Scheme {
         })
     }
 
+    /// Whether the value of a header may be shown to people: that it is no signature and no credential is known.
+    pub fn is_shown(&self, header: &str) -> bool {
+        const HARMLESS: [&str; 6] =
+            ["content-type", "content-length", "forwarded", "host", "user-agent", "x-forwarded-for"];
+        HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(header)) || self.sources.keeps(header)
+    }
+
     /// Whether the signature stands in the body, where [`super::with_time_and_signature`] writes it.
     pub fn signature_in_body(&self) -> bool {
         self.signature_field.is_some()
