@@ -65,7 +65,9 @@ pub(crate) enum Verb {
     Outbox(OutboxVerb),
     /// Purge what is older than [retention] says, now
     Purge(PurgeArgs),
-    /// Upgrade inboxd's tables in an application's own file; `serve` upgrades a file of inboxd's own by itself
+    /// Upgrade inboxd's tables in an application's own file
+    ///
+    /// `serve` upgrades a file of inboxd's own by itself
     Upgrade(UpgradeArgs),
     /// Try out how people are told
     #[command(subcommand)]
