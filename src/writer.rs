@@ -575,6 +575,7 @@ impl Writer {
         }
         failpoint::reach("recovery_after");
         self.files.note_wal();
+        self.files.note_database();
         db::wait_briefly_for_locks(&mut self.conn)?;
         self.health.recovering.store(false, Ordering::Release);
         Ok(true)
@@ -626,8 +627,19 @@ impl Writer {
     fn look_for_files(&mut self) -> rusqlite::Result<()> {
         match self.files.look() {
             Ok(()) => Ok(()),
+            Err(Loss::DatabaseCut) if self.is_whole() => Ok(()),
             Err(loss) => Err(self.lose(loss)),
         }
+    }
+
+    /// Whether a database file that became shorter still has all its pages: an application may vacuum its own file.
+    fn is_whole(&mut self) -> bool {
+        let page_bytes = self.files.page_bytes();
+        let pages = self.conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0));
+        let length = self.files.note_database();
+        let is_there =
+            |pages: i64| u64::try_from(pages).is_ok_and(|pages| pages.saturating_mul(page_bytes) <= length);
+        length > 0 && pages.is_ok_and(is_there)
     }
 
     /// With nothing to do: whether the next delivery would be stored.
@@ -979,6 +991,7 @@ impl Writer {
             return Ok(());
         };
         failpoint::reach("checkpoint_after");
+        self.files.note_database();
         match done {
             Ok(done) => {
                 self.checkpoint_is_due = done.busy || done.moved_frames < done.log_frames;

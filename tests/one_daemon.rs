@@ -160,7 +160,7 @@ fn a_database_that_is_emptied_under_a_running_daemon_ends_it() {
     OpenOptions::new().write(true).open(daemon.database()).unwrap().set_len(0).unwrap();
     send_until_refused(&mut daemon, 1);
     assert_eq!(daemon.exit_code(), Some(75), "{}", daemon.log());
-    daemon.wait_for_log("was emptied while inboxd ran");
+    daemon.wait_for_log("was cut while inboxd ran");
     let dir = Arc::clone(&daemon.dir);
     let before = fs::metadata(wal(&dir)).map(|wal| wal.len()).unwrap_or(0);
     assert!(before > 0, "the WAL still has the latest events");
@@ -171,6 +171,23 @@ fn a_database_that_is_emptied_under_a_running_daemon_ends_it() {
     assert_eq!(support::inboxd(dir.path(), &["status"]).code, 5);
     assert_eq!(support::inboxd(dir.path(), &["query", "SELECT 1"]).code, 5);
     assert_eq!(fs::metadata(wal(&dir)).unwrap().len(), before);
+}
+
+#[test]
+fn a_database_that_is_cut_under_a_running_daemon_ends_it() {
+    let daemon = Daemon::start();
+    for n in 0..20 {
+        assert_eq!(daemon.stripe(&event(n)).0, 200);
+    }
+    let dir = Arc::clone(&daemon.dir);
+    assert_eq!(daemon.stop(), Some(0));
+    let mut daemon = Daemon::in_dir(dir);
+    assert_eq!(daemon.stripe(&event(20)).0, 200);
+    let file = OpenOptions::new().write(true).open(daemon.database()).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    send_until_refused(&mut daemon, 21);
+    assert_eq!(daemon.exit_code(), Some(75), "{}", daemon.log());
+    daemon.wait_for_log("was cut while inboxd ran");
 }
 
 #[test]

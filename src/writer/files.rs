@@ -25,7 +25,7 @@ type Identity = (u64, u64);
 pub(super) enum Loss {
     /// The database file was deleted or replaced.
     Database,
-    /// It was cut to nothing.
+    /// It is shorter than it was after the latest checkpoint.
     DatabaseCut,
     /// The WAL was deleted, or an empty file put in its place: SQLite still has all of it.
     Wal,
@@ -44,6 +44,8 @@ pub(super) struct Files {
     wal: PathBuf,
     index: PathBuf,
     database_is: Option<Identity>,
+    /// Its length after the latest checkpoint: between two of them nobody makes it shorter.
+    database_bytes: u64,
     wal_is: Option<Identity>,
     index_is: Option<Identity>,
     /// The WAL by another descriptor, to read its header.
@@ -58,6 +60,7 @@ impl Files {
     pub(super) fn of(database: &Path, page_bytes: u64) -> Self {
         Self {
             database_is: identity(database),
+            database_bytes: 0,
             database: database.to_owned(),
             wal: db::sibling(database, "-wal"),
             index: db::sibling(database, "-shm"),
@@ -69,9 +72,20 @@ impl Files {
         }
     }
 
+    /// Bytes of a page.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
     /// The WAL's path.
     pub(super) fn wal(&self) -> &Path {
         &self.wal
+    }
+
+    /// Notes the length of the database file, after a checkpoint. Returns it.
+    pub(super) fn note_database(&mut self) -> u64 {
+        self.database_bytes = fs::metadata(&self.database).map_or(0, |file| file.len());
+        self.database_bytes
     }
 
     /// From now on the WAL and its index are watched. SQLite has made both and keeps them as long as a connection
@@ -88,7 +102,9 @@ impl Files {
         if self.database_is.is_some() {
             match fs::metadata(&self.database) {
                 Ok(file) if Some((file.dev(), file.ino())) != self.database_is => return Err(Loss::Database),
-                Ok(file) if file.len() == 0 => return Err(Loss::DatabaseCut),
+                Ok(file) if file.len() == 0 || file.len() < self.database_bytes => {
+                    return Err(Loss::DatabaseCut);
+                }
                 Ok(_) => {}
                 Err(_) => return Err(Loss::Database),
             }
@@ -145,7 +161,9 @@ impl Files {
                 )
             }
             Loss::DatabaseCut => {
-                format!("{database} was emptied while inboxd ran; put a copy of it in its place")
+                format!(
+                    "{database} was cut while inboxd ran; keep what is left of it, and put a copy of the whole database in its place"
+                )
             }
             Loss::Wal => format!(
                 "{wal} was deleted while inboxd ran; never delete it: it is a part of the database. \
