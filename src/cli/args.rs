@@ -43,7 +43,7 @@ pub(crate) enum Verb {
     Verify(VerifyArgs),
     /// Show what is stored, what waits and what needs a person
     Status(StatusArgs),
-    /// Ask the running daemon whether it is ready: exit 0 or 8, for a container's health check
+    /// Ask the running daemon whether it is ready: exit 0 or 8
     Health(HealthArgs),
     /// Look at received events
     #[command(subcommand)]
