@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use inboxd::background::dispatcher::{Dispatcher, Step, Tick};
+use inboxd::clock;
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::dispatcher::{Dispatcher, Step, Target, Tick};
-use inboxd::outbox::{self, NewOperation};
-use inboxd::writer::{self, Writer};
-use inboxd::{clock, db};
+use inboxd::store::open;
+use inboxd::store::outbox::{self, NewOperation};
+use inboxd::store::writer::{self, Writer};
+use inboxd::work::target::Target;
 use ureq::Agent;
 
 const THREADS: usize = 8;
@@ -77,7 +79,7 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
     let settings = writer::Settings::new(path.clone(), Duration::from_secs(2), 0);
-    let (writer, handle) = Writer::new(db::open_writer(&path).unwrap(), settings).unwrap();
+    let (writer, handle) = Writer::new(open::open_writer(&path).unwrap(), settings).unwrap();
     let running = thread::spawn(move || writer.run());
     let config = format!("[destination.app]\nurl = \"{url}\"\nsign = \"none\"\nthreads = {THREADS}\n");
     std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();

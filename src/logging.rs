@@ -15,8 +15,8 @@ use log::{Level, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock;
-use crate::printable::printable;
-use crate::sync::lock;
+use crate::terminal::printable;
+use crate::wake::lock;
 
 /// How long the end of the process waits for the last lines to be written.
 pub const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);

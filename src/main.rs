@@ -1,13 +1,10 @@
-//! The command `inboxd`: arguments in, an exit code out. All else is in [`cli`] and the library.
+//! The command `inboxd`: the library's command line with the built-in handlers.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-mod cli;
+use inboxd::handlers::Registry;
 
 fn main() -> ExitCode {
-    // The panic hook has said what happened; a bug gets its own exit code.
-    let exit = std::panic::catch_unwind(cli::main).unwrap_or(cli::Exit::Internal);
-    inboxd::logging::flush(inboxd::logging::FLUSH_TIME_MAX);
-    exit.into()
+    inboxd::cli::main(Registry::new())
 }

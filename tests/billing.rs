@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use inboxd::books::invoices::{self, Invoice, Status, Step, step};
+use inboxd::books::ledger::{self, Booked, Payment};
 use inboxd::handlers::{Billing, Event, Handled, Handler};
-use inboxd::invoices::{self, Invoice, Status, Step, step};
-use inboxd::ledger::{self, Booked, Payment};
-use inboxd::reviews;
+use inboxd::store::reviews;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 

@@ -7,7 +7,9 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use inboxd::{clock, db, timeline};
+use inboxd::clock;
+use inboxd::store::open;
+use inboxd::work::timeline;
 use support::{Daemon, invoice_event};
 
 const DAY_MS: i64 = 86_400_000;
@@ -115,7 +117,7 @@ fn a_row_that_failed_for_seconds_is_not_given_up_after_a_start_with_a_clock_ahea
 #[test]
 fn a_jump_while_inboxd_runs_concerns_the_rows_before_it_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let conn = open::open_writer(&dir.path().join("inboxd.db")).unwrap();
     let now_ms = clock::now_ms();
     let before_ms = now_ms - 400 * DAY_MS;
     for (id, at_ms) in [(1, before_ms - 90 * DAY_MS), (2, before_ms), (3, now_ms - 900), (4, now_ms)] {
@@ -129,7 +131,7 @@ fn a_jump_while_inboxd_runs_concerns_the_rows_before_it_alone() {
     }
     let jump = timeline::noticed(&conn, 400 * DAY_MS, 2_000, now_ms).unwrap();
     assert_eq!((jump.inbox_id, jump.outbox_id), (2, 0));
-    let tx = db::begin_immediate(&conn).unwrap();
+    let tx = open::begin_immediate(&conn).unwrap();
     timeline::note(&tx, Some(jump), now_ms).unwrap();
     tx.commit().unwrap();
     let timeline = timeline::Timeline::recall(&conn).unwrap();
@@ -137,7 +139,7 @@ fn a_jump_while_inboxd_runs_concerns_the_rows_before_it_alone() {
     assert_eq!(timeline::Seen::look(&conn).unwrap().last_ms, Some(now_ms));
     // a minute later it is back, and nothing came meanwhile
     let back_ms = before_ms + 60_000;
-    let tx = db::begin_immediate(&conn).unwrap();
+    let tx = open::begin_immediate(&conn).unwrap();
     tx.execute("DELETE FROM webhook_inbox WHERE id > 2", []).unwrap();
     let jump = timeline::noticed(&tx, -400 * DAY_MS, 2_000, back_ms).unwrap();
     timeline::note(&tx, Some(jump), back_ms).unwrap();

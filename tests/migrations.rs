@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use inboxd::db::{self, Migration, OpenError, SCHEMA, Schema};
+use inboxd::store::open::{self, Migration, OpenError, SCHEMA, Schema};
 use rusqlite::Connection;
 use support::{Daemon, invoice_event};
 use tempfile::TempDir;
@@ -69,7 +69,7 @@ const FIRST: Schema = Schema {
 fn file_of_first() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer_as(&path, &FIRST).unwrap();
+    let conn = open::open_writer_as(&path, &FIRST).unwrap();
     conn.execute_batch(
         "INSERT INTO webhook_inbox (event_id) VALUES ('evt_1'), ('evt_2'); INSERT INTO kept VALUES ('a')",
     )
@@ -91,7 +91,7 @@ fn the_fixture_of_the_current_version_is_schema_sql() {
     assert!(
         fixture == SCHEMA.sql,
         "schema.sql has changed. Before the first release: cp schema.sql tests/fixtures/schema-1.sql. After it: \
-         raise SCHEMA.version in src/db/migrations.rs, add a Migration that leads to the new text, put the new \
+         raise SCHEMA.version in src/store/open/migrations.rs, add a Migration that leads to the new text, put the new \
          text into tests/fixtures/schema-{}.sql, add it to RELEASED, and leave the older fixtures alone",
         version + 1
     );
@@ -101,7 +101,7 @@ fn the_fixture_of_the_current_version_is_schema_sql() {
 fn a_file_of_every_released_version_is_opened_with_its_rows_and_takes_deliveries() {
     for (released, sql) in RELEASED {
         let (dir, path) = file_of(released, sql);
-        let conn = db::open_writer(&path).unwrap();
+        let conn = open::open_writer(&path).unwrap();
         assert_eq!(version(&conn), SCHEMA.version);
         assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 3);
         assert_eq!(copies(dir.path()).len(), usize::from(released < SCHEMA.version));
@@ -132,7 +132,7 @@ fn a_file_of_every_released_version_is_opened_with_its_rows_and_takes_deliveries
 #[test]
 fn an_older_file_is_upgraded_over_several_versions_and_a_copy_is_kept() {
     let (dir, path) = file_of_first();
-    let conn = db::open_writer_as(&path, &NEXT).unwrap();
+    let conn = open::open_writer_as(&path, &NEXT).unwrap();
     assert_eq!(version(&conn), 3);
     assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox WHERE note IS NULL"), 2);
     assert_eq!(count(&conn, "SELECT sum(v) FROM kept"), 1);
@@ -147,7 +147,7 @@ fn an_older_file_is_upgraded_over_several_versions_and_a_copy_is_kept() {
     drop(conn);
     // the way back
     fs::rename(&copies[0], &path).unwrap();
-    let conn = db::open_writer_as(&path, &FIRST).unwrap();
+    let conn = open::open_writer_as(&path, &FIRST).unwrap();
     assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 2);
 }
 
@@ -162,7 +162,7 @@ fn a_users_view_and_foreign_key_on_a_table_that_is_made_anew_hold_after_the_upgr
     )
     .unwrap();
     drop(conn);
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     assert_eq!(count(&conn, "SELECT count(*) FROM paid"), 1);
     assert_eq!(count(&conn, "SELECT count(*) FROM access JOIN invoices ON id = invoice"), 1);
     conn.execute("INSERT INTO access VALUES ('in_none')", []).unwrap_err();
@@ -178,11 +178,11 @@ fn an_upgrade_that_fails_changes_nothing_and_leaves_no_copy() {
         ],
         ..NEXT
     };
-    let error = db::open_writer_as(&path, &BROKEN).unwrap_err();
+    let error = open::open_writer_as(&path, &BROKEN).unwrap_err();
     assert!(matches!(error, OpenError::Upgrade { from: 1, to: 3, .. }), "{error}");
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     assert_eq!(copies(dir.path()), Vec::<PathBuf>::new());
-    assert_eq!(version(&db::open_writer_as(&path, &FIRST).unwrap()), 1);
+    assert_eq!(version(&open::open_writer_as(&path, &FIRST).unwrap()), 1);
 }
 
 #[test]
@@ -193,16 +193,16 @@ fn a_migration_that_leads_elsewhere_than_schema_sql_is_refused() {
         migrations: &[Migration { to: 2, sql: "ALTER TABLE webhook_inbox ADD COLUMN notes TEXT", books: "" }],
         ..NEXT
     };
-    let error = db::open_writer_as(&path, &ELSEWHERE).unwrap_err();
+    let error = open::open_writer_as(&path, &ELSEWHERE).unwrap_err();
     assert!(error.to_string().contains("the table"), "{error}");
-    assert_eq!(version(&db::open_writer_as(&path, &FIRST).unwrap()), 1);
+    assert_eq!(version(&open::open_writer_as(&path, &FIRST).unwrap()), 1);
 }
 
 #[test]
 fn a_newer_file_is_refused_and_not_touched() {
     let (dir, path) = file_of(SCHEMA.version + 1, SCHEMA.sql);
     let before = fs::read(&path).unwrap();
-    let error = db::open_writer(&path).unwrap_err().to_string();
+    let error = open::open_writer(&path).unwrap_err().to_string();
     assert!(error.contains("start the newer inboxd again") && error.contains("pre-migration-v"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(copies(dir.path()), Vec::<PathBuf>::new());
@@ -213,9 +213,9 @@ fn a_table_that_was_altered_by_hand_is_refused_and_a_comment_is_no_alteration() 
     let other_words = SCHEMA.sql.replace("-- the provider's id;", "-- the id of the provider;");
     assert_ne!(other_words, SCHEMA.sql);
     let (_dir, path) = file_of(SCHEMA.version, &other_words);
-    db::open_writer(&path).unwrap();
+    open::open_writer(&path).unwrap();
     let (_dir, path) = file_of(SCHEMA.version, &SCHEMA.sql.replace("CHECK (event_id <> ''),", ""));
-    let error = db::open_writer(&path).unwrap_err().to_string();
+    let error = open::open_writer(&path).unwrap_err().to_string();
     assert!(error.contains("webhook_inbox is missing or was altered"), "{error}");
 }
 
@@ -228,7 +228,7 @@ const FILE: &str = "INBOXD_TEST_UPGRADE";
 #[cfg(feature = "failpoints")]
 #[allow(clippy::disallowed_methods, reason = "the parent's word to its child")]
 fn as_a_process_that_upgrades() {
-    db::open_writer_as(Path::new(&std::env::var(FILE).unwrap()), &NEXT).unwrap();
+    open::open_writer_as(Path::new(&std::env::var(FILE).unwrap()), &NEXT).unwrap();
 }
 
 /// Upgrades the file in a process that dies at the n-th hit of a failpoint. Whether it died.
@@ -261,7 +261,7 @@ fn a_kill_anywhere_in_an_upgrade_leaves_the_old_file_or_the_new_one() {
         assert!(killed_at(&path, point, hit), "{point}:{hit} was not reached");
         let found = version(&Connection::open(&path).unwrap());
         assert_eq!(found, version_then, "{point}:{hit}");
-        let conn = db::open_writer_as(&path, &NEXT).unwrap();
+        let conn = open::open_writer_as(&path, &NEXT).unwrap();
         assert_eq!(count(&conn, "SELECT count(*) FROM webhook_inbox"), 2);
         assert_eq!(count(&conn, "SELECT sum(v) FROM kept"), 1);
         let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

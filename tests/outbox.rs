@@ -11,18 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use inboxd::background::dispatcher::{Dispatcher, Step, Tick};
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::dispatcher::{Dispatcher, Parcel, Step, Target, Tick, message_id};
-use inboxd::front::{self, Front, Listener, Relay};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::http;
-use inboxd::outbox::queue::{self, Claim, ClaimTerms};
-use inboxd::proxy::Proxy;
-use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::sync::Wake;
+use inboxd::intake::deliveries;
+use inboxd::intake::front::{self, Front, Listener, Relay};
+use inboxd::intake::proxy::Proxy;
+use inboxd::intake::receive::{self, Outcome};
+use inboxd::store::open;
+use inboxd::store::outbox;
+use inboxd::store::outbox::queue::{self, Claim, ClaimTerms};
+use inboxd::store::writer::{self, Writer, WriterHandle};
 use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier};
-use inboxd::writer::{self, Writer, WriterHandle};
-use inboxd::{db, outbox};
+use inboxd::wake::Wake;
+use inboxd::work::endpoint::Endpoint;
+use inboxd::work::screen;
+use inboxd::work::target::{Parcel, Target, message_id};
 use rusqlite::Transaction;
 use support::app::{Absent, App, Gate, Seen, respond};
 use support::{Daemon, count, only_event, text};
@@ -68,7 +72,7 @@ impl Process {
 
     fn with(dir: &TempDir, url: &str, destination: &str, endpoint: &str) -> Self {
         let path = dir.path().join("inboxd.db");
-        let conn = db::open_writer(&path).unwrap();
+        let conn = open::open_writer(&path).unwrap();
         let limits = writer::Settings::new(path, Duration::from_millis(500), 0);
         let (writer, handle) = Writer::new(conn, limits).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
@@ -151,7 +155,7 @@ impl Process {
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: body.to_vec() };
         let endpoint = Arc::clone(&self.endpoints[endpoint]);
         let event = only_event(endpoint.config.verifier.verify(delivery, now_ms).unwrap());
-        let disposition = receive::disposition(&endpoint, &event);
+        let disposition = screen::disposition(&endpoint, &event);
         self.writer()
             .run(move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms))
             .unwrap()
@@ -304,7 +308,7 @@ fn what_is_stored_rings_for_those_who_work_on_it_before_it_is_answered() {
     let (workers, dispatchers) = (Arc::new(Wake::default()), Arc::new(Wake::default()));
     let wakes = (Arc::clone(&workers), Arc::clone(&dispatchers));
     let proxy = Arc::new(Proxy::new(process.writer().clone(), &[]));
-    let http = http::App::new(&process.endpoints, None, process.writer().clone(), wakes, proxy);
+    let http = deliveries::App::new(&process.endpoints, None, process.writer().clone(), wakes, proxy);
     let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
     let socket = dir.path().join("public.sock");
     let settings = front::Settings {
@@ -782,7 +786,7 @@ fn a_thousand_rows_outlive_twenty_hours_without_the_application() {
     for n in 0..ROWS {
         let body = Process::event(&format!("evt_{n}"), "thing.happened", &format!("x{n}"));
         let event = support::stripe_event(&endpoint.config.verifier, &body, NOW_MS);
-        let (endpoint, disposition) = (Arc::clone(&endpoint), receive::disposition(&endpoint, &event));
+        let (endpoint, disposition) = (Arc::clone(&endpoint), screen::disposition(&endpoint, &event));
         process.writer().submit(move |tx| receive::store(tx, &endpoint, &event, &disposition, NOW_MS), drop);
     }
     process.run_for(20 * HOUR_MS);

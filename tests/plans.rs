@@ -5,67 +5,71 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use inboxd::db;
+use inboxd::store::open;
 use rusqlite::Connection;
 
 /// Statements that read a table, or an index, from one end to the other, and why that is right.
 const MAY_SCAN: &[(&str, &str, &str)] = &[
-    ("inbox.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
-    ("outbox.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
-    ("outbox.rs", "SHIFT_FAILING", "the index of what is undelivered, when the clock has jumped"),
-    ("ledger.rs", "COUNT_OF", "asked by the demo alone, whose books have a few lines"),
+    ("store/inbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
+    ("store/outbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
+    ("store/outbox/mod.rs", "SHIFT_FAILING", "the index of what is undelivered, when the clock has jumped"),
+    ("books/ledger.rs", "COUNT_OF", "asked by the demo alone, whose books have a few lines"),
     (
-        "inbox.rs",
+        "store/inbox/mod.rs",
         "LIST",
         "newest first and with a limit; a filter that matches little reads far, for a person who waits",
     ),
-    ("inbox.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
-    ("inbox.rs", "COUNT_BY_ENDPOINT", "the counters: a row for each endpoint and state"),
+    ("store/inbox/mod.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
+    ("store/inbox/mod.rs", "COUNT_BY_ENDPOINT", "the counters: a row for each endpoint and state"),
     (
-        "outbox.rs",
+        "store/outbox/mod.rs",
         "MATCHING",
         "newest first and with a limit; a filter that matches little reads far, for a person who waits",
     ),
     (
-        "inbox.rs",
+        "store/inbox/mod.rs",
         "TALLY",
         "counts all that a person is about to put back to work, by a reader whose time is limited",
     ),
     (
-        "outbox.rs",
+        "store/outbox/mod.rs",
         "STANDINGS",
         "the indexes of what is undelivered and dead, for a person; delivered rows are not read",
     ),
-    ("outbox.rs", "WAITING_ELSEWHERE", "the index of what is undelivered, once at a start and by a reader"),
-    ("outbox.rs", "DEAD_COUNT", "the index of what was given up: a person is asked about each"),
-    ("inbox/failures.rs", "FIND", "a table of a bounded number of rows, for a person"),
-    ("inbox/failures.rs", "LIST", "a table of a bounded number of rows, for a person"),
-    ("inbox/failures.rs", "BY_TYPE", "a table of a bounded number of rows, for a person"),
-    ("inbox/failures.rs", "STANDING", "a table of a bounded number of rows, by a reader"),
     (
-        "inbox/failures.rs",
+        "store/outbox/mod.rs",
+        "WAITING_ELSEWHERE",
+        "the index of what is undelivered, once at a start and by a reader",
+    ),
+    ("store/outbox/mod.rs", "DEAD_COUNT", "the index of what was given up: a person is asked about each"),
+    ("store/inbox/failures.rs", "FIND", "a table of a bounded number of rows, for a person"),
+    ("store/inbox/failures.rs", "LIST", "a table of a bounded number of rows, for a person"),
+    ("store/inbox/failures.rs", "BY_TYPE", "a table of a bounded number of rows, for a person"),
+    ("store/inbox/failures.rs", "STANDING", "a table of a bounded number of rows, by a reader"),
+    (
+        "store/inbox/failures.rs",
         "COUNT",
         "a table of a bounded number of rows, once for each event that begins to fail",
     ),
-    ("inbox/failures.rs", "ENDPOINTS", "a table of a bounded number of rows, once a minute"),
-    ("inbox/failures.rs", "REMOVE_OLDEST", "the oldest of a bounded number of rows"),
-    ("reviews.rs", "LIST", "questions to people, with a limit"),
-    ("reviews.rs", "OPEN_COUNT", "the index of open reviews: a person is asked about each"),
+    ("store/inbox/failures.rs", "ENDPOINTS", "a table of a bounded number of rows, once a minute"),
+    ("store/inbox/failures.rs", "REMOVE_OLDEST", "the oldest of a bounded number of rows"),
+    ("store/reviews.rs", "LIST", "questions to people, with a limit"),
+    ("store/reviews.rs", "OPEN_COUNT", "the index of open reviews: a person is asked about each"),
 ];
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
-    ("inbox.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
-    ("inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
-    ("ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
-    ("orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
-    ("inbox.rs", "TALLY", "a row for each state"),
+    ("store/inbox/mod.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
+    ("store/inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
+    ("books/ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
+    ("books/orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
+    ("store/inbox/mod.rs", "TALLY", "a row for each state"),
     ("cli/query.rs", "TABLES", "a row for each table and column"),
-    ("inbox/failures.rs", "BY_TYPE", "a row for each endpoint and type of a bounded table"),
-    ("inbox.rs", "FIND", "the events of one id: one for each endpoint"),
-    ("inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
-    ("inbox.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
-    ("outbox.rs", "STANDINGS", "a row for each destination"),
+    ("store/inbox/failures.rs", "BY_TYPE", "a row for each endpoint and type of a bounded table"),
+    ("store/inbox/mod.rs", "FIND", "the events of one id: one for each endpoint"),
+    ("store/inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),
+    ("store/inbox/mod.rs", "COUNT_BY_STATE", "the counters: a row for each endpoint and state"),
+    ("store/outbox/mod.rs", "STANDINGS", "a row for each destination"),
 ];
 
 /// A statement of the source.
@@ -116,7 +120,7 @@ fn statements() -> Vec<Statement> {
 /// A database as a start makes it, with the planner's settings of the connection that writes.
 fn database() -> (tempfile::TempDir, Connection) {
     let dir = tempfile::tempdir().unwrap();
-    let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let conn = open::open_writer(&dir.path().join("inboxd.db")).unwrap();
     (dir, conn)
 }
 
@@ -200,7 +204,8 @@ fn every_statement_about_the_tables_is_a_constant() {
 fn a_state_without_the_list_of_the_index_reads_the_table() {
     let (_dir, conn) = database();
     let statements = statements();
-    let release = statements.iter().find(|s| s.file == "inbox/queue.rs" && s.name == "RELEASE_ALL").unwrap();
+    let release =
+        statements.iter().find(|s| s.file == "store/inbox/queue.rs" && s.name == "RELEASE_ALL").unwrap();
     assert!(scans(&plan(&conn, &release.sql)).is_empty());
     let bare: Vec<_> =
         release.sql.lines().map(|line| line.replace("state IN ('pending', 'processing')", "1")).collect();

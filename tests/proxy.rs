@@ -8,9 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use inboxd::front::raise_descriptor_limit;
-use inboxd::writer::{Settings, Writer};
-use inboxd::{db, proxy};
+use inboxd::intake::front::raise_descriptor_limit;
+use inboxd::intake::proxy;
+use inboxd::store::open;
+use inboxd::store::writer::{Settings, Writer};
 use support::app::{Absent, App, Gate, respond};
 use support::{Client, Daemon, STRIPE_SECRET, hmac_hex, now_s, stripe_signature};
 
@@ -120,9 +121,11 @@ fn what_the_application_never_took_and_nobody_sends_any_more_waits_for_a_person(
     assert_eq!(daemon.stripe(EVENT), failed(502));
     let dir = daemon.kill();
     let path = dir.path().join("data/inboxd.db");
-    let (writer, handle) =
-        Writer::new(db::open_writer(&path).unwrap(), Settings::new(path.clone(), Duration::from_secs(2), 0))
-            .unwrap();
+    let (writer, handle) = Writer::new(
+        open::open_writer(&path).unwrap(),
+        Settings::new(path.clone(), Duration::from_secs(2), 0),
+    )
+    .unwrap();
     let thread = thread::spawn(|| writer.run());
     let now_ms = now_s() * 1_000;
     let three_days_ms: i64 = 3 * 86_400_000;

@@ -10,11 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
-use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::receive::{self, Disposition, Endpoint, Incoming, Outcome};
+use inboxd::intake::receive::{self, Incoming, Outcome};
+use inboxd::store::open;
+use inboxd::store::writer::{Settings, WriteError, Writer};
 use inboxd::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
-use inboxd::writer::{Settings, WriteError, Writer};
+use inboxd::work::endpoint::Endpoint;
+use inboxd::work::screen::{self, Disposition};
 use rusqlite::Transaction;
 use support::count;
 use tempfile::TempDir;
@@ -60,7 +62,7 @@ fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
 fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, WriteError>>, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
     let settings = Settings::new(path.clone(), Duration::from_secs(2), 0);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
@@ -76,7 +78,7 @@ fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, Writ
     for copy in 0..copies {
         let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
         let event = event(&endpoint, "evt_1");
-        let disposition = receive::disposition(&endpoint, &event);
+        let disposition = screen::disposition(&endpoint, &event);
         handle.submit(
             move |tx| receive::store(tx, &endpoint, &event, &disposition, 1_000_000_000),
             move |result| answer.send((copy, result.map(|receipt| receipt.outcome))).unwrap(),
@@ -108,7 +110,7 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
         vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
     ));
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
     let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
     let thread = thread::spawn(|| writer.run());
@@ -116,7 +118,7 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     let mut results = Vec::new();
     for elements in deliveries {
         let events = line_events(&endpoint, elements);
-        let events = receive::dispositions(&endpoint, events).unwrap();
+        let events = screen::dispositions(&endpoint, events).unwrap();
         let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
         handle.submit(
             move |tx| receive::store_all(tx, &endpoint, &events, 1_000_000_000),
@@ -229,7 +231,7 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
         let Verified::Events(events) = endpoint.config.verifier.verify(delivery, 0).unwrap() else {
             panic!("no events");
         };
-        let decided = receive::dispositions(&endpoint, events)?;
+        let decided = screen::dispositions(&endpoint, events)?;
         Some(decided.into_iter().map(|(_, what)| what).collect::<Vec<_>>())
     };
     use Disposition::{Handle, Ignore};
@@ -258,7 +260,7 @@ impl Handler for Panics {
 fn a_handler_that_panics_leaves_word_of_the_event_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     conn.execute_batch("CREATE TABLE effect (event_id TEXT NOT NULL) STRICT").unwrap();
     let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
     let thread = thread::spawn(|| writer.run());

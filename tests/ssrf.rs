@@ -302,7 +302,7 @@ fn an_alert_uses_the_same_door() {
     let app = App::answering(200);
     let send = |url: &str| {
         let via = AlertVia::Url { url: url.to_owned(), format: AlertFormat::Text };
-        inboxd::alerts::send(&via, "hello")
+        inboxd::background::alerts::send(&via, "hello")
     };
     send(&app.url).unwrap();
     assert!(app.bodies()[0].ends_with(": hello"));

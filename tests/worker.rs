@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use inboxd::background::worker::{Settings, Step, Worker};
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::db;
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::held::Held;
-use inboxd::receive::{self, Endpoint, Outcome};
-use inboxd::worker::{Settings, Step, Worker};
-use inboxd::writer::{self, Writer, WriterHandle};
+use inboxd::intake::receive::{self, Outcome};
+use inboxd::store::open;
+use inboxd::store::writer::{self, Writer, WriterHandle};
+use inboxd::work::endpoint::Endpoint;
+use inboxd::work::held::Held;
+use inboxd::work::screen;
 use rusqlite::Transaction;
 use support::{count, text};
 
@@ -82,7 +84,7 @@ struct Process {
 impl Process {
     fn on(dir: &Path, handler: Arc<dyn Handler>, settings: Settings) -> Self {
         let path = dir.join("inboxd.db");
-        let conn = db::open_writer(&path).unwrap();
+        let conn = open::open_writer(&path).unwrap();
         conn.execute_batch("CREATE TABLE IF NOT EXISTS effect (event_id TEXT NOT NULL) STRICT").unwrap();
         let limits = writer::Settings::new(path, Duration::from_millis(200), 0);
         let (writer, handle) = Writer::new(conn, limits).unwrap();
@@ -110,7 +112,7 @@ impl Process {
         let body = format!(r#"{{"id":"{id}","type":"{event_type}","data":{{"object":{{"id":"x"}}}}}}"#);
         let event = support::stripe_event(&self.endpoint.config.verifier, &body, now_ms);
         let endpoint = Arc::clone(&self.endpoint);
-        let disposition = receive::disposition(&endpoint, &event);
+        let disposition = screen::disposition(&endpoint, &event);
         self.writer
             .as_ref()
             .unwrap()
@@ -372,8 +374,12 @@ fn a_worker_that_lost_its_lease_changes_nothing() {
     assert_eq!(process.step(NOW_MS + 120_000), Step::Worked);
     assert_eq!(text(&dir, ROW), "done 2 0");
     // the first one comes back
-    let settled =
-        process.writer.as_ref().unwrap().run(|tx| Ok(inboxd::inbox::queue::is_held(tx, 1, "slow")?)).unwrap();
+    let settled = process
+        .writer
+        .as_ref()
+        .unwrap()
+        .run(|tx| Ok(inboxd::store::inbox::queue::is_held(tx, 1, "slow")?))
+        .unwrap();
     assert!(!settled);
     assert_eq!(count(&dir, EFFECTS), 1);
 }

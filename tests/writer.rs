@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use inboxd::db;
-use inboxd::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
+use inboxd::store::open;
+use inboxd::store::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
 use rusqlite::{Connection, StatementStatus, Transaction};
 use tempfile::TempDir;
 
@@ -51,7 +51,7 @@ impl Store {
     fn new(job_time_max: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inboxd.db");
-        let conn = db::open_writer(&path).unwrap();
+        let conn = open::open_writer(&path).unwrap();
         conn.execute_batch(TABLES).unwrap();
         let (writer, handle) = Writer::new(conn, Settings::new(path, job_time_max, 0)).unwrap();
         let thread = Some(thread::spawn(|| writer.run()));
@@ -250,7 +250,7 @@ fn a_lock_held_by_another_process_is_waited_for() {
 fn free_space_below_the_floor_refuses_before_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     let settings = Settings::new(path, Duration::from_secs(2), u64::MAX);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let thread = thread::spawn(|| writer.run());
@@ -362,7 +362,7 @@ fn in_3000_random_batches_nothing_acknowledged_is_missing_and_nothing_refused_is
 fn whoever_waits_when_the_writer_ends_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("inboxd.db");
-    let conn = db::open_writer(&path).unwrap();
+    let conn = open::open_writer(&path).unwrap();
     let (writer, handle) = Writer::new(conn, Settings::new(path, Duration::from_secs(2), 0)).unwrap();
     let (answer, answers) = mpsc::channel();
     handle.submit(insert(1, 10), move |result| answer.send(result).unwrap());
@@ -374,7 +374,7 @@ fn whoever_waits_when_the_writer_ends_is_told_so() {
 #[test]
 fn a_statement_is_prepared_once_whatever_is_bound() {
     let dir = tempfile::tempdir().unwrap();
-    let conn = db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let conn = open::open_writer(&dir.path().join("inboxd.db")).unwrap();
     let mut due = conn
         .prepare(
             "SELECT id FROM outbox

@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::load;
+use crate::median;
 use crate::process::{BINARY, Daemon};
-use crate::{load, median, report, stack};
+use crate::report;
+use crate::stack;
 
 /// Rows of the large file, unless the command line has a number.
 const ROWS: usize = 1_000_000;

@@ -134,7 +134,8 @@ fn round(number: usize) -> Round {
         costs.push((processor_us() - before) / ratio(count, 1));
         rate
     };
-    let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+    let grouped =
+        inboxd::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
     let raw_events = events("rb", 60_000);
     let raw_64 = costing(60_000, &mut || raw(&raw_events, 64));
     drop(raw_events);
@@ -168,7 +169,8 @@ fn round(number: usize) -> Round {
 fn slow_fsync() {
     slow_disk::install();
     slow_disk::delay(Duration::from_millis(2));
-    let grouped = inboxd::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+    let grouped =
+        inboxd::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
     let run = |name: String, count: usize, batch_jobs_max: usize| {
         let requests = Events::new(&name, count).signed();
         let stack = Stack::start(Upstream::Daemon { batch_jobs_max });
@@ -198,7 +200,7 @@ fn slow_fsync() {
 /// the same schema with the same durability.
 fn raw(events: &Events, batch: usize) -> f64 {
     let dir = tempfile::tempdir_in(stack::base()).unwrap();
-    let conn = inboxd::db::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let conn = inboxd::store::open::open_writer(&dir.path().join("inboxd.db")).unwrap();
     conn.pragma_update(None, "wal_autocheckpoint", 1000).unwrap();
     let started = Instant::now();
     for chunk in events.all.chunks(batch) {

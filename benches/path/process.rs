@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{load, report, stack};
+use crate::load;
+use crate::report;
+use crate::stack;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_inboxd");
 

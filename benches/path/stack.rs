@@ -7,13 +7,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::front::{self, Bounds, Front, Listener, Relay};
-use inboxd::http::App;
-use inboxd::proxy::Proxy;
-use inboxd::receive::{self, Endpoint};
+use inboxd::handlers;
+use inboxd::intake::deliveries::App;
+use inboxd::intake::front::{self, Bounds, Front, Listener, Relay};
+use inboxd::intake::proxy::Proxy;
+use inboxd::intake::receive;
+use inboxd::store::open;
+use inboxd::store::writer::{self, Writer};
 use inboxd::verify::{Delivery, Headers, Verified, Verifier};
-use inboxd::writer::{self, Writer};
-use inboxd::{db, handlers};
+use inboxd::work::endpoint::Endpoint;
+use inboxd::work::screen;
 use tempfile::TempDir;
 
 pub(crate) const CONFIG: &str = r#"
@@ -79,7 +82,7 @@ impl Stack {
             }
             Upstream::Daemon { batch_jobs_max } => {
                 std::fs::create_dir(&config.data_dir).unwrap();
-                let conn = db::open_writer(&config.database).unwrap();
+                let conn = open::open_writer(&config.database).unwrap();
                 let mut settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
                 settings.batch_jobs_max = batch_jobs_max;
                 let (writer, handle) = Writer::new(conn, settings).unwrap();
@@ -125,7 +128,7 @@ impl Stack {
         if let Some(writer) = self.writer {
             writer.join().unwrap().unwrap();
             let database = self.dir.path().join("data/inboxd.db");
-            let reader = db::open_reader(&database, Duration::from_secs(10)).unwrap();
+            let reader = open::open_reader(&database, Duration::from_secs(10)).unwrap();
             let entries: i64 =
                 reader.query_row("SELECT count(*) FROM main.ledger_entries", [], |row| row.get(0)).unwrap();
             assert_eq!(usize::try_from(entries).unwrap(), events, "events and effects");
@@ -162,7 +165,7 @@ pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
     std::fs::create_dir(&config.data_dir).unwrap();
     let endpoint = config.endpoints.into_iter().next().unwrap();
-    let conn = db::open_writer(&config.database).unwrap();
+    let conn = open::open_writer(&config.database).unwrap();
     let settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let writer = thread::spawn(move || writer.run());
@@ -190,7 +193,7 @@ pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     for event in verified {
         assert!(tokens.recv().unwrap());
         let (endpoint, give_back) = (Arc::clone(&endpoint), give_back.clone());
-        let disposition = receive::disposition(&endpoint, &event);
+        let disposition = screen::disposition(&endpoint, &event);
         handle.submit(
             move |tx| receive::store(tx, &endpoint, &event, &disposition, now_ms),
             move |result| give_back.send(result.is_ok()).unwrap(),

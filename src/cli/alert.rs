@@ -1,8 +1,8 @@
 //! `alert test`: tries out how people are told.
 
-use inboxd::alerts::{self, Sent};
-use inboxd::config::MissingSecrets;
-use inboxd::printable::printable;
+use crate::background::alerts::{self, Sent};
+use crate::config::MissingSecrets;
+use crate::terminal::printable;
 
 use super::args::AlertVerb;
 use super::{Context, Exit, Failure, put};

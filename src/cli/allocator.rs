@@ -9,7 +9,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use inboxd::config::environment;
+use crate::config::environment;
 
 /// Says that this is the second start. The allocator's own variables would not do: for a binary with
 /// capabilities the C library takes them away.

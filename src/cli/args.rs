@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::config::{parse_signed_duration, preset_names};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgGroup, Args, Command, Parser, Subcommand};
-use inboxd::config::{parse_signed_duration, preset_names};
 use jiff::SignedDuration;
 
 /// Receives webhooks and turns every business fact into exactly one business effect, on SQLite.

@@ -8,12 +8,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use inboxd::config::{
+use crate::config::{
     Address, BUILT_IN_HANDLERS, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem,
     is_absent,
 };
-use inboxd::daemon;
-use inboxd::printable::printable;
+use crate::daemon;
+use crate::terminal::printable;
 use rustix::fs::Access;
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {
 
 /// The configuration, and what it names: the application's database, folders of SQL.
 fn load(context: &Context) -> Result<Config, ConfigError> {
-    let mut config = Config::load(context.config_file(), MissingSecrets::LeaveCredentials)?;
+    let mut config = context.read(MissingSecrets::LeaveCredentials)?;
     let (problems, warnings) = daemon::check(&config);
     config.warnings.extend(warnings);
     config.warnings.extend(of_either_mode(&config));

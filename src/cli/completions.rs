@@ -1,7 +1,7 @@
 //! `completions`: a completion script on stdout.
 
+use crate::config::Instance;
 use clap::{Command, CommandFactory};
-use inboxd::config::Instance;
 
 use super::args::{Cli, CompletionsArgs, Names};
 use super::{Context, Failure, put};

@@ -1,12 +1,12 @@
 //! Other bodies that came under an event's id: how they are shown, and how they are put to work.
 
-use inboxd::clock;
-use inboxd::config::Instance;
-use inboxd::inbox::Event;
-use inboxd::inbox::conflicts::{self, Conflict};
-use inboxd::outbox;
-use inboxd::proxy::{self, HandedOn};
-use inboxd::reviews::{self, Kind, Review};
+use crate::clock;
+use crate::config::Instance;
+use crate::intake::proxy::{self, HandedOn};
+use crate::store::inbox::Event;
+use crate::store::inbox::conflicts::{self, Conflict};
+use crate::store::outbox;
+use crate::store::reviews::{self, Kind, Review};
 use rusqlite::{Connection, Transaction};
 use serde_json::{Value, json};
 

@@ -12,9 +12,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use inboxd::verify::presets::{self, Preset};
-use inboxd::verify::{Scheme, Secret, Unsigned, sign};
-use inboxd::{clock, db, inbox, ledger, reviews};
+use crate::books::ledger;
+use crate::clock;
+use crate::store::inbox;
+use crate::store::open;
+use crate::store::reviews;
+use crate::verify::presets::{self, Preset};
+use crate::verify::{Scheme, Secret, Unsigned, sign};
 use rusqlite::Connection;
 
 use super::send::agent;
@@ -212,7 +216,7 @@ impl Demo {
     }
 
     fn reader(&self) -> Result<Connection, Failure> {
-        db::open_reader(&self.database(), Duration::from_secs(5)).map_err(broken)
+        open::open_reader(&self.database(), Duration::from_secs(5)).map_err(broken)
     }
 
     fn books(&self, invoice: &str) -> Result<String, Failure> {

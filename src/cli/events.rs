@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use inboxd::config::{Instance, closest};
-use inboxd::inbox::failures::{self, FailingEvent};
-use inboxd::inbox::{self, Event, Filter};
-use inboxd::printable::printable;
+use crate::config::{Instance, closest};
+use crate::store::inbox::failures::{self, FailingEvent};
+use crate::store::inbox::{self, Event, Filter};
+use crate::terminal::printable;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

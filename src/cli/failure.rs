@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use inboxd::config::ConfigError;
-use inboxd::db::{self, OpenError};
+use crate::config::ConfigError;
+use crate::store::open::{self, OpenError};
 
 /// How the command ended; the numbers are a contract with scripts and service managers. [`Exit::ALL`] says what
 /// each means.
@@ -116,7 +116,7 @@ impl From<OpenError> for Failure {
             // a path that cannot be one is the configuration's fault; a disk or an owner may be right in an hour
             OpenError::Unusable { source, .. } if is_of_the_path(source) => Exit::Config,
             OpenError::Unusable { .. } => Exit::Temporary,
-            OpenError::Sql { source, .. } if db::is_busy_error(source) => Exit::Busy,
+            OpenError::Sql { source, .. } if open::is_busy_error(source) => Exit::Busy,
             OpenError::Io { .. } | OpenError::Sql { .. } | OpenError::Upgrade { .. } => Exit::Temporary,
         };
         Self::new(exit, error.to_string())

@@ -1,7 +1,7 @@
 //! `health`: asks the running daemon whether it is ready, with an exit code for a container's health check.
 
-use inboxd::config::Instance;
-use inboxd::daemon::{self, Report};
+use crate::config::Instance;
+use crate::daemon::{self, Report};
 use serde_json::{Value, json};
 
 use super::args::HealthArgs;

@@ -5,11 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use inboxd::config::{
-    DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names,
-};
-use inboxd::verify::Scheme;
-use inboxd::verify::presets::{self, Preset};
+use crate::config::{DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names};
+use crate::verify::Scheme;
+use crate::verify::presets::{self, Preset};
 
 use super::args::InitArgs;
 use super::{Context, Exit, Failure, put, say};

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use crate::config::DEFAULT_FILES;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use inboxd::config::DEFAULT_FILES;
 
-use inboxd::verify::presets;
+use crate::verify::presets;
 
 use super::args::Cli;
 use super::providers::facts;

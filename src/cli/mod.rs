@@ -5,13 +5,18 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, StdoutLock, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
+use crate::config::{
+    Config, ConfigError, MissingSecrets, closest, is_absent, preset_names, secret_from_file,
+};
+use crate::handlers::Registry;
+use crate::logging;
+use crate::terminal::printable;
+use crate::verify::Secret;
 use clap::Parser;
-use inboxd::config::{Config, MissingSecrets, closest, is_absent, preset_names, secret_from_file};
-use inboxd::logging;
-use inboxd::printable::printable;
-use inboxd::verify::Secret;
 use serde_json::Value;
 
 mod args;
@@ -48,8 +53,25 @@ pub(crate) use failure::{Exit, Failure};
 
 use args::{Cli, Verb};
 
-/// Runs the command and says why it failed, if it did.
-pub(crate) fn main() -> Exit {
+/// Runs the command line `inboxd` for a program with these handlers, and returns its exit code: a program with
+/// handlers of its own gets every verb.
+///
+/// ```no_run
+/// use inboxd::handlers::Registry;
+///
+/// fn main() -> std::process::ExitCode {
+///     inboxd::cli::main(Registry::new()) // .with(YourHandler)
+/// }
+/// ```
+pub fn main(registry: Registry) -> ExitCode {
+    // The panic hook has said what happened; a bug gets its own exit code.
+    let exit = catch_unwind(AssertUnwindSafe(|| typed(registry))).unwrap_or(Exit::Internal);
+    logging::flush(logging::FLUSH_TIME_MAX);
+    exit.into()
+}
+
+/// Runs what was typed and says why it failed, if it did.
+fn typed(registry: Registry) -> Exit {
     process::keep_to_itself();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -63,11 +85,11 @@ pub(crate) fn main() -> Exit {
             };
         }
     };
-    conclude(run(cli))
+    conclude(run(cli, registry))
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context { config: cli.config };
+fn run(cli: Cli, registry: Registry) -> Result<(), Failure> {
+    let context = Context { config: cli.config, registry };
     match cli.verb {
         Verb::Serve(args) => serve::run(&args, &context),
         Verb::Check(args) => check::run(&args, &context),
@@ -98,12 +120,24 @@ fn run(cli: Cli) -> Result<(), Failure> {
 pub(crate) struct Context {
     /// `--config`
     config: Option<PathBuf>,
+    /// The handlers that endpoints may name.
+    registry: Registry,
 }
 
 impl Context {
     /// The checked configuration.
     pub(crate) fn load(&self, missing: MissingSecrets) -> Result<Config, Failure> {
-        Config::load(self.config_file(), missing).map_err(Failure::from)
+        self.read(missing).map_err(Failure::from)
+    }
+
+    /// As [`Context::load`], for a verb that reports what is wrong in its own way.
+    pub(crate) fn read(&self, missing: MissingSecrets) -> Result<Config, ConfigError> {
+        Config::load_with(self.config_file(), missing, self.registry.names())
+    }
+
+    /// The handlers that endpoints may name.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// `--config`, where it was given: the argument of `Config::load` and `Instance::load`.

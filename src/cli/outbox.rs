@@ -1,8 +1,9 @@
 //! `outbox`: what is sent to destinations, how it goes, and what a person can do about it.
 
-use inboxd::config::Instance;
-use inboxd::outbox::{self, Attempt, Filter, Operation, queue};
-use inboxd::{clock, reviews};
+use crate::clock;
+use crate::config::Instance;
+use crate::store::outbox::{self, Attempt, Filter, Operation, queue};
+use crate::store::reviews;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! `providers`: the presets, printed from the table they are.
 
-use inboxd::config::closest;
-use inboxd::verify::Scheme;
-use inboxd::verify::presets::{self, Handshake, Preset};
+use crate::config::closest;
+use crate::verify::Scheme;
+use crate::verify::presets::{self, Handshake, Preset};
 use serde_json::{Value, json};
 
 use super::args::{ProviderArgs, ProvidersListArgs, ProvidersVerb};

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use inboxd::config::MissingSecrets;
-use inboxd::retention::{Change, Changes, Purge};
-use inboxd::writer::{JobError, WriteError};
-use inboxd::{clock, db, timeline};
+use crate::background::retention::{Change, Changes, Purge};
+use crate::clock;
+use crate::config::MissingSecrets;
+use crate::store::open;
+use crate::store::writer::{JobError, WriteError};
+use crate::work::timeline;
 use rusqlite::Connection;
 
 use super::args::PurgeArgs;
@@ -21,7 +23,7 @@ struct Operator(Connection);
 impl Changes for Operator {
     fn change(&self, change: Change) -> Result<(), WriteError> {
         let apply = || {
-            let tx = db::begin_immediate(&self.0)?;
+            let tx = open::begin_immediate(&self.0)?;
             change.apply(&tx)?;
             tx.commit()
         };
@@ -32,7 +34,9 @@ impl Changes for Operator {
 /// The same number as any other act has for the same fault, and what SQLite says of it.
 fn why(error: &WriteError) -> (Exit, String) {
     match error {
-        WriteError::Job(JobError::Sql(error)) => (store::write_failed(error).exit(), db::without_sql(error)),
+        WriteError::Job(JobError::Sql(error)) => {
+            (store::write_failed(error).exit(), open::without_sql(error))
+        }
         other => (Exit::Temporary, other.to_string()),
     }
 }

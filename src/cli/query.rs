@@ -3,10 +3,10 @@
 //! Distributions ship older shells; opening a live file with one of them is a second, different writer.
 //! All is read before the first byte is written: no reader of stdout keeps the database's WAL from being cut.
 
+use crate::config::closest;
+use crate::store::open;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use inboxd::config::closest;
-use inboxd::db;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Rows};
 use serde_json::{Map, Value, json};
@@ -60,10 +60,10 @@ const TABLES: &str = "
 /// A busy or damaged file is no fault of the statement. Of a fault in it more is said than SQLite says: where it is,
 /// what may have been meant, and how to see what there is.
 fn wrong_statement(error: rusqlite::Error, conn: &Connection) -> Failure {
-    if db::is_storage_error(&error) {
+    if open::is_storage_error(&error) {
         return read_failed(error);
     }
-    let mut message = db::without_sql(&error);
+    let mut message = open::without_sql(&error);
     if let rusqlite::Error::SqlInputError { sql, offset, .. } = &error
         && let Some(place) = usize::try_from(*offset).ok().and_then(|offset| place(sql, offset))
     {

@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
+use crate::config::Instance;
+use crate::daemon::control::{self, Ask, NoAnswer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use inboxd::config::Instance;
-use inboxd::daemon::control::{self, Ask, NoAnswer};
 use serde_json::Value;
 
 use super::args::{RefusedListArgs, RefusedShowArgs, RefusedVerb};
@@ -74,7 +74,7 @@ fn show(args: &RefusedShowArgs, instance: &Instance) -> Result<(), Failure> {
     put(&fields(&refused, &["headers", "body", "body_base64"]))?;
     for header in refused["headers"].as_array().into_iter().flatten() {
         let text = |at: usize| header[at].as_str().unwrap_or_default();
-        put(&format!("{}\n", inboxd::printable::printable(&format!("{}: {}", text(0), text(1)))))?;
+        put(&format!("{}\n", crate::terminal::printable(&format!("{}: {}", text(0), text(1)))))?;
     }
     Ok(())
 }

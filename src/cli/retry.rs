@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use inboxd::config::{Instance, Sketch};
-use inboxd::inbox::{self, Event, Filter, Tally, queue};
-use inboxd::outbox;
-use inboxd::proxy::{self, HandedOn};
-use inboxd::{clock, printable::printable, reviews};
+use crate::clock;
+use crate::config::{Instance, Sketch};
+use crate::intake::proxy::{self, HandedOn};
+use crate::store::inbox::{self, Event, Filter, Tally, queue};
+use crate::store::outbox;
+use crate::store::reviews;
+use crate::terminal::printable;
 use rusqlite::{Connection, Transaction};
 
 use super::args::{FAILING, RetryArgs};

@@ -1,7 +1,7 @@
 //! `reviews` and `resolve`: what waits for a person, and what the person decided.
 
-use inboxd::clock;
-use inboxd::reviews::{self, Kind, Review};
+use crate::clock;
+use crate::store::reviews::{self, Kind, Review};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

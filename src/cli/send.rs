@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inboxd::clock;
-use inboxd::config::{
+use crate::clock;
+use crate::config::{
     ACCOUNT_REQUIRED, Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text,
     secret_from_env, url_problem,
 };
-use inboxd::outgoing::in_words;
-use inboxd::printable::printable;
-use inboxd::sync::lock;
-use inboxd::verify::presets;
-use inboxd::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
+use crate::outgoing::in_words;
+use crate::terminal::printable;
+use crate::verify::presets;
+use crate::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
+use crate::wake::lock;
 use serde_json::Value;
 use ureq::http::HeaderValue;
 

@@ -1,10 +1,10 @@
 //! `serve`: runs the daemon until it is told to stop.
 
-use inboxd::config::{Address, Config, Fingerprints, MissingSecrets};
-use inboxd::daemon::{Daemon, Ended, StartError};
-use inboxd::logging;
-use inboxd::printable::counted;
-use inboxd::verify::Secret;
+use crate::config::{Address, Config, Fingerprints, MissingSecrets};
+use crate::daemon::{Daemon, Ended, StartError};
+use crate::logging;
+use crate::terminal::counted;
+use crate::verify::Secret;
 
 use super::args::ServeArgs;
 use super::{Context, Exit, Failure, allocator, say};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {
         log::warn!("{warning}");
     }
     let about = About::of(&config, args.port);
-    let mut daemon = Daemon::start(config).map_err(refused)?;
+    let mut daemon = Daemon::start_with(config, context.registry()).map_err(refused)?;
     if daemon.wait_until_ready() {
         about.tell(&daemon);
     }
@@ -91,7 +91,7 @@ struct About {
 
 impl About {
     fn of(config: &Config, port: Option<u16>) -> Self {
-        let endpoint = |endpoint: &inboxd::config::Endpoint| {
+        let endpoint = |endpoint: &crate::config::Endpoint| {
             (
                 endpoint.name.clone(),
                 endpoint.provider.clone(),

@@ -1,11 +1,14 @@
 //! `status`: one screen of what is stored, what waits and what needs a person.
 
-use inboxd::config::Instance;
-use inboxd::inbox::failures::{self, FailingType};
-use inboxd::inbox::recent::{self, OfType, Took};
-use inboxd::outbox::{self, Standing};
-use inboxd::printable::printable;
-use inboxd::{bookkeeping, clock, inbox, reviews};
+use crate::clock;
+use crate::config::Instance;
+use crate::store::inbox;
+use crate::store::inbox::failures::{self, FailingType};
+use crate::store::inbox::recent::{self, OfType, Took};
+use crate::store::meta;
+use crate::store::outbox::{self, Standing};
+use crate::store::reviews;
+use crate::terminal::printable;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -52,12 +55,12 @@ impl Status {
             reviews_open: reviews::open_count(conn)?,
             failing: failures::by_type(conn)?,
             outbox: outbox::standings(conn)?,
-            last_purge: bookkeeping::recall(conn, bookkeeping::LAST_PURGE)?,
+            last_purge: meta::recall(conn, meta::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
             last_hour_is_cut: recent::is_cut(conn, hour_ago_ms)?,
             took: recent::took(conn, hour_ago_ms)?,
-            answers: bookkeeping::recall(conn, bookkeeping::ANSWERS)?.and_then(|(text, _)| answers(&text)),
-            outages: bookkeeping::outages(conn)?,
+            answers: meta::recall(conn, meta::ANSWERS)?.and_then(|(text, _)| answers(&text)),
+            outages: meta::outages(conn)?,
             daemon,
             now_ms,
         })

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use inboxd::clock;
-use inboxd::config::{Instance, parse_duration};
-use inboxd::db::{self, OpenError};
-use inboxd::inbox::failures::{self, FailingEvent};
-use inboxd::inbox::{self, Event};
+use crate::clock;
+use crate::config::{Instance, parse_duration};
+use crate::store::inbox::failures::{self, FailingEvent};
+use crate::store::inbox::{self, Event};
+use crate::store::open::{self, OpenError};
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use super::args::{Limit, SharedFilters};
 use super::{Context, Exit, Failure, say};
 
 pub(crate) use super::table::table;
-pub(crate) use inboxd::printable::counted;
+pub(crate) use crate::terminal::counted;
 
 /// A reader that runs longer keeps the daemon's log from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const LIST_ROWS: u32 = 50;
 /// Opens the instance's database for reading.
 pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure> {
     let (instance, conn) = open_as_it_is(context)?;
-    db::compare_schema(&conn, &instance.database)?;
+    open::compare_schema(&conn, &instance.database)?;
     Ok((instance, conn))
 }
 
@@ -39,13 +39,13 @@ pub(crate) fn open_as_it_is(context: &Context) -> Result<(Instance, Connection),
 
 /// A reader whose time begins now.
 pub(crate) fn reader(instance: &Instance) -> Result<Connection, OpenError> {
-    db::open_reader(&instance.database, READ_TIME_MAX)
+    open::open_reader(&instance.database, READ_TIME_MAX)
 }
 
 /// Opens the instance's database for an act that changes it.
 pub(crate) fn open_to_write(context: &Context) -> Result<(Instance, Connection), Failure> {
     let (instance, _) = open(context)?;
-    let conn = db::open_operator(&instance.database)?;
+    let conn = open::open_operator(&instance.database)?;
     Ok((instance, conn))
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn change<T>(
     make: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
 ) -> Result<T, Failure> {
     let made = || {
-        let tx = db::begin_immediate(conn)?;
+        let tx = open::begin_immediate(conn)?;
         let made = make(&tx)?;
         tx.commit()?;
         Ok(made)
@@ -159,18 +159,18 @@ fn somebody_reads(time: Duration) -> bool {
 
 /// SQLite's word on a change that was not made. It is said once: the error and its cause are the same sentence.
 pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
-    let word = db::without_sql(error);
-    if db::is_busy_error(error) {
+    let word = open::without_sql(error);
+    if open::is_busy_error(error) {
         return Failure::new(
             Exit::Busy,
             format!("nothing was changed: another process writes ({word}); try again"),
         );
     }
-    if db::is_damage_error(error) {
+    if open::is_damage_error(error) {
         let message = format!("nothing was changed: {word}; keep the file, and restore a copy");
         return Failure::new(Exit::Unverified, message);
     }
-    if db::is_storage_error(error) {
+    if open::is_storage_error(error) {
         let message = format!("nothing was changed: {word}; see to the disk and try again");
         return Failure::new(Exit::Temporary, message);
     }
@@ -179,13 +179,13 @@ pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
 
 /// SQLite's word on a read that failed.
 pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
-    if db::is_damage_error(&error) {
-        let finding = db::without_sql(&error);
+    if open::is_damage_error(&error) {
+        let finding = open::without_sql(&error);
         let message = format!("the database is damaged ({finding}); keep the file, and restore a copy");
         return Failure::new(Exit::Unverified, message);
     }
-    if db::is_busy_error(&error) {
-        let word = db::without_sql(&error);
+    if open::is_busy_error(&error) {
+        let word = open::without_sql(&error);
         return Failure::new(Exit::Busy, format!("the database is busy ({word}); try again"));
     }
     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
@@ -195,8 +195,8 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
             format!("the query ran longer than {limit} s and was ended; narrow it down"),
         );
     }
-    let exit = if db::is_storage_error(&error) { Exit::Temporary } else { Exit::Failed };
-    Failure::new(exit, db::without_sql(&error))
+    let exit = if open::is_storage_error(&error) { Exit::Temporary } else { Exit::Failed };
+    Failure::new(exit, open::without_sql(&error))
 }
 
 /// RFC 3339 in UTC, to the millisecond.

@@ -5,16 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use inboxd::bookkeeping;
-use inboxd::config::{Instance, Sketch};
-use inboxd::inbox::conflicts::{self, Conflict};
-use inboxd::inbox::queue::{self, Attempt};
-use inboxd::inbox::{self, Event};
-use inboxd::ledger::{self, Entry};
-use inboxd::orders::{self, Order};
-use inboxd::outbox::{self, Operation};
-use inboxd::printable::printable;
-use inboxd::reviews::{self, Review};
+use crate::books::ledger::{self, Entry};
+use crate::books::orders::{self, Order};
+use crate::config::{Instance, Sketch};
+use crate::store::inbox::conflicts::{self, Conflict};
+use crate::store::inbox::queue::{self, Attempt};
+use crate::store::inbox::{self, Event};
+use crate::store::meta;
+use crate::store::outbox::{self, Operation};
+use crate::store::reviews::{self, Review};
+use crate::terminal::printable;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -181,7 +181,7 @@ fn entries(conn: &Connection, event: &Event, names: &BTreeSet<String>) -> rusqli
 
 /// In an application's own file there are no books, and its `orders` are its own.
 fn is_embedded(conn: &Connection) -> rusqlite::Result<bool> {
-    Ok(bookkeeping::schema_version(conn)?.is_some())
+    Ok(meta::schema_version(conn)?.is_some())
 }
 
 fn paid_orders(conn: &Connection, names: &BTreeSet<String>) -> rusqlite::Result<Vec<Order>> {

@@ -4,7 +4,7 @@
 
 use std::io::{IsTerminal as _, stdout};
 
-use inboxd::printable::printable;
+use crate::terminal::printable;
 
 /// Between two columns.
 const GAP: usize = 2;

@@ -1,7 +1,7 @@
 //! `upgrade`: inboxd's tables in an application's own file, from an older version to this one's.
 
-use inboxd::config::MissingSecrets;
-use inboxd::db::{self, Upgraded};
+use crate::config::MissingSecrets;
+use crate::store::open::{self, Upgraded};
 
 use super::args::UpgradeArgs;
 use super::{Context, Exit, Failure, put};
@@ -15,18 +15,18 @@ pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<(), Failure> 
         );
     }
     let path = &config.database;
-    let Upgraded::From(from) = db::upgrade_embedded(path, true)? else {
+    let Upgraded::From(from) = open::upgrade_embedded(path, true)? else {
         return put(&format!("{} is up to date\n", path.display()));
     };
     if args.yes {
         // the older daemon would go on with tables that it does not know
-        let lock = db::lock_data_dir(&config.data_dir)?;
-        db::upgrade_embedded(path, false)?;
+        let lock = open::lock_data_dir(&config.data_dir)?;
+        open::upgrade_embedded(path, false)?;
         drop(lock);
         return put(&format!("{}: inboxd's tables are upgraded\n", path.display()));
     }
     if args.print {
-        return put(&db::upgrade_script(from).unwrap_or_default());
+        return put(&open::upgrade_script(from).unwrap_or_default());
     }
     let advice = "stop inboxd, copy the file, then add --yes; or --print shows the statements";
     Err(Failure::new(

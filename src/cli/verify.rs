@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use inboxd::clock;
-use inboxd::config::{MissingSecrets, secret_from_env};
-use inboxd::verify::{Delivery, Headers, Scheme, Verifier, report_of};
+use crate::clock;
+use crate::config::{MissingSecrets, secret_from_env};
+use crate::verify::{Delivery, Headers, Scheme, Verifier, report_of};
 
 use super::args::VerifyArgs;
 use super::send::{BODY_BYTES_MAX, unread};

@@ -10,7 +10,7 @@ use super::{
     Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Fingerprints, Mode, OnRedelivery,
     OnScopeMismatch, Order, Replay, Sign, duration_text,
 };
-use crate::printable::is_unprintable;
+use crate::terminal::is_unprintable;
 use crate::verify::{Recipe, Secret};
 
 impl Config {

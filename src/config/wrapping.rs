@@ -116,7 +116,7 @@ fn inner(bytes: &[u8]) -> Option<&'static str> {
         );
     }
     let text = std::str::from_utf8(bytes).unwrap_or_default();
-    if text.chars().any(|c| c.is_control() || crate::printable::is_unprintable(c) || c == '\u{a0}') {
+    if text.chars().any(|c| c.is_control() || crate::terminal::is_unprintable(c) || c == '\u{a0}') {
         return Some(
             "the secret has an invisible character in it; was it copied out of a document? Type or copy it again",
         );

@@ -10,10 +10,10 @@ use rusqlite::{Connection, Transaction};
 
 use super::{StartError, WAIT_TOLD_EVERY};
 use crate::config::{self, Config, HandlerName, Problem, Sign};
-use crate::db::{self, Home, OpenError};
 use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
 use crate::handlers::{Handler, Registry};
-use crate::outbox;
+use crate::store::open::{self, Home, OpenError};
+use crate::store::outbox;
 
 /// How long `check` looks at the database.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
@@ -84,11 +84,11 @@ fn start(
 /// Waits for whoever holds the write lock: an application may be in the middle of something long.
 fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
     // short looks, so that it is said at once; the writer, which takes the connection over, has waits of its own
-    conn.busy_timeout(db::START_BUSY_TIMEOUT)?;
+    conn.busy_timeout(open::START_BUSY_TIMEOUT)?;
     let mut told_at: Option<Instant> = None;
     loop {
-        match db::begin_immediate(conn) {
-            Err(error) if db::is_busy_error(&error) => {
+        match open::begin_immediate(conn) {
+            Err(error) if open::is_busy_error(&error) => {
                 if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
                     told_at = Some(Instant::now());
                     log::warn!(
@@ -161,7 +161,7 @@ impl Folders {
     }
 
     fn recompile(&self) -> Result<Vec<sql::Programs>, String> {
-        let mut scratch = db::scratch(&self.database, self.home).map_err(|error| error.to_string())?;
+        let mut scratch = open::scratch(&self.database, self.home).map_err(|error| error.to_string())?;
         let engine = Engine::install(&mut scratch, self.surroundings.clone(), None)
             .map_err(|error| error.to_string())?;
         let compile = |handler: &Arc<SqlHandler>| {
@@ -200,7 +200,7 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
     let problem = |key: &str, message| Problem { line: None, key: key.to_owned(), message };
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     if let Some(embedded) = config.embedded {
-        match db::objection_to(&config.database, embedded.allow_wal) {
+        match open::objection_to(&config.database, embedded.allow_wal) {
             Ok(objection) => problems.extend(objection.map(|objection| problem("database", objection))),
             Err(error) => problems.push(problem("database", error.to_string())),
         }
@@ -251,15 +251,15 @@ fn cannot_be_signed(config: &Config, dir: &PathBuf, sends_to: &BTreeSet<String>)
 
 /// Nothing where the file cannot be read, is not made yet or is not inboxd's: a start says why.
 fn look_at_the_outbox(config: &Config) -> Vec<String> {
-    let Ok(conn) = db::open_reader(&config.database, LOOK_TIME_MAX) else { return Vec::new() };
+    let Ok(conn) = open::open_reader(&config.database, LOOK_TIME_MAX) else { return Vec::new() };
     undeliverable(&conn, config).unwrap_or_default()
 }
 
 fn report(config: &Config, dir: &std::path::Path) -> Result<sql::Report, String> {
-    let mut scratch = db::scratch(&config.database, home(config)).map_err(|error| error.to_string())?;
+    let mut scratch = open::scratch(&config.database, home(config)).map_err(|error| error.to_string())?;
     let surroundings = surroundings(config).map_err(|error| error.to_string())?;
     let engine = Engine::install(&mut scratch, surroundings, None).map_err(|error| error.to_string())?;
-    let tx = db::begin_immediate(&scratch).map_err(|error| error.to_string())?;
+    let tx = open::begin_immediate(&scratch).map_err(|error| error.to_string())?;
     Ok(sql::check(dir, &tx, &engine))
 }
 
@@ -279,7 +279,7 @@ fn folders_named(config: &Config) -> impl Iterator<Item = (String, &str, &PathBu
 
 fn surroundings(config: &Config) -> rusqlite::Result<Surroundings> {
     Ok(Surroundings {
-        own_tables: db::own_tables(home(config))?,
+        own_tables: open::own_tables(home(config))?,
         destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),
     })
 }

@@ -12,18 +12,18 @@ use rusqlite::Connection;
 
 use super::upkeep::{StartNote, Upkeep, Watch};
 use super::{StartError, spawn};
-use crate::alerts::{self, Alerts, Seen};
-use crate::bookkeeping;
+use crate::background::alerts::{self, Alerts, Seen};
+use crate::background::dispatcher::{self, Dispatcher, Tick};
+use crate::background::worker::{Step, Worker};
 use crate::clock;
 use crate::config::{Alert, Retention};
-use crate::db;
-use crate::dispatcher::{self, Dispatcher, Tick};
-use crate::http::Answers;
-use crate::receive;
-use crate::sync::Wake;
-use crate::timeline;
-use crate::worker::{Step, Worker};
-use crate::writer::{WriteError, WriterHandle};
+use crate::intake::deliveries::Answers;
+use crate::intake::receive;
+use crate::store::meta;
+use crate::store::open;
+use crate::store::writer::{WriteError, WriterHandle};
+use crate::wake::Wake;
+use crate::work::timeline;
 
 /// Between two looks for something to tell.
 const ALERT_EVERY: Duration = Duration::from_secs(5);
@@ -273,7 +273,7 @@ fn terms() -> (String, i64, u64) {
 /// The time before this start in which nobody received anything.
 fn note_outage(writer: &WriterHandle, last_sign_ms: Option<i64>, now_ms: i64) {
     let Some(from_ms) = last_sign_ms else { return };
-    if let Err(error) = writer.run(move |tx| Ok(bookkeeping::note_outage(tx, from_ms, now_ms)?)) {
+    if let Err(error) = writer.run(move |tx| Ok(meta::note_outage(tx, from_ms, now_ms)?)) {
         log::warn!("that no daemon ran before this start could not be noted: {error}");
     }
 }
@@ -294,7 +294,7 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, D
         if noted != Some(counts) {
             let text = counts.map(|count| count.to_string()).join(" ");
             let now_ms = clock::now_ms();
-            match writer.run(move |tx| Ok(bookkeeping::note(tx, bookkeeping::ANSWERS, &text, now_ms)?)) {
+            match writer.run(move |tx| Ok(meta::note(tx, meta::ANSWERS, &text, now_ms)?)) {
                 Ok(()) => noted = Some(counts),
                 Err(error) => log::debug!("the counts of answers are noted later: {error}"),
             }
@@ -308,7 +308,7 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, D
 
 fn note_alive(writer: &WriterHandle) {
     let now_ms = clock::now_ms();
-    if let Err(error) = writer.run(move |tx| Ok(bookkeeping::note(tx, bookkeeping::ALIVE, "", now_ms)?)) {
+    if let Err(error) = writer.run(move |tx| Ok(meta::note(tx, meta::ALIVE, "", now_ms)?)) {
         log::debug!("that the daemon runs is noted later: {error}");
     }
 }
@@ -356,7 +356,7 @@ fn with_reader<T>(
     database: &std::path::Path,
     work: impl FnOnce(&Connection) -> Result<T, String>,
 ) -> Result<T, String> {
-    work(&db::open_reader(database, READ_TIME_MAX).map_err(|error| error.to_string())?)
+    work(&open::open_reader(database, READ_TIME_MAX).map_err(|error| error.to_string())?)
 }
 
 #[cfg(test)]

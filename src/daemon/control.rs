@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{StartError, spawn};
-use crate::db;
-use crate::http::App;
+use crate::intake::deliveries::App;
+use crate::store::open;
 
 /// The socket's name in the run directory.
 const NAME: &str = "control.sock";
@@ -162,7 +162,7 @@ fn respond(app: &App, ask: Ask) -> Vec<Value> {
 /// See [`NoAnswer`].
 pub fn ask(data_dir: &Path, ask: Ask) -> Result<Vec<Value>, NoAnswer> {
     // the lock file says where the other socket of the run directory is
-    let health = db::health_socket(data_dir)?.ok_or(NoAnswer::NotRunning)?;
+    let health = open::health_socket(data_dir)?.ok_or(NoAnswer::NotRunning)?;
     let socket = health.with_file_name(NAME);
     let mut stream = match UnixStream::connect(socket) {
         Ok(stream) => stream,

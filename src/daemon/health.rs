@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{StartError, spawn};
-use crate::db;
+use crate::store::open;
 
 /// How long either side waits for the other.
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ fn answer(mut stream: UnixStream, report: &Report) {
 /// # Errors
 /// Where it cannot be asked: it belongs to another user, or does not answer.
 pub fn ask(data_dir: &Path) -> io::Result<Option<Report>> {
-    let Some(socket) = db::health_socket(data_dir)? else { return Ok(None) };
+    let Some(socket) = open::health_socket(data_dir)? else { return Ok(None) };
     let stream = match UnixStream::connect(socket) {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::StartError;
-use crate::db::OpenError;
+use crate::store::open::OpenError;
 
 /// Room for the file name in the 108 bytes that a Unix socket's path may have.
 const DIR_BYTES_MAX: usize = 90;

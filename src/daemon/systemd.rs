@@ -14,9 +14,9 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
 use crate::config::Address;
-use crate::db;
-use crate::front;
-use crate::inbox;
+use crate::intake::front;
+use crate::store::inbox;
+use crate::store::open;
 
 /// How long a round trip may take; the writer alone may wait 5 s for another process's lock.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl Probe {
             let status = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
             return Err(format!("front or writer: answered {:?}", String::from_utf8_lossy(status)));
         }
-        let reader = db::open_reader(&self.database, PROBE_TIME_MAX).map_err(|error| error.to_string())?;
+        let reader = open::open_reader(&self.database, PROBE_TIME_MAX).map_err(|error| error.to_string())?;
         inbox::last_id(&reader).map_err(|error| format!("database: {error}"))?;
         Ok(())
     }

@@ -9,13 +9,13 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use super::background::{Stop, until_ready};
+use crate::background::retention::Purge;
 use crate::clock;
 use crate::config::Retention;
-use crate::db;
-use crate::proxy;
-use crate::retention::Purge;
-use crate::timeline::{self, JUMP_MIN_MS, Jump, Seen};
-use crate::writer::{WriteError, WriterHandle};
+use crate::intake::proxy;
+use crate::store::open;
+use crate::store::writer::{WriteError, WriterHandle};
+use crate::work::timeline::{self, JUMP_MIN_MS, Jump, Seen};
 
 /// Between two looks at the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl Upkeep {
             if self.look_at_the_clock() {
                 return log::warn!("the purge stopped, because the clock jumped, and goes on later");
             }
-            let open = || db::open_reader(&self.database, READ_TIME_MAX);
+            let open = || open::open_reader(&self.database, READ_TIME_MAX);
             match purge.step(open, &self.writer, clock::now_ms()) {
                 Ok(true) if self.stop.pause(PURGE_PAUSE) => {}
                 Ok(true) => return,
@@ -142,7 +142,7 @@ impl Upkeep {
             "the clock was set {} where it was: that time does not count for what is purged and given up",
             difference(shift_ms, "ahead of", "behind")
         );
-        let reader = db::open_reader(&self.database, READ_TIME_MAX).map_err(|error| error.to_string());
+        let reader = open::open_reader(&self.database, READ_TIME_MAX).map_err(|error| error.to_string());
         let jump = reader.and_then(|reader| {
             timeline::noticed(&reader, shift_ms, window_ms, now_ms).map_err(|error| error.to_string())
         });

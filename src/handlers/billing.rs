@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
 use super::{Event, Handled, Handler, HandlerError, Message, notify};
-use crate::invoices::{self, Noted, Report, Status, Step};
-use crate::ledger::{self, Booked, Payment};
+use crate::books::invoices::{self, Noted, Report, Status, Step};
+use crate::books::ledger::{self, Booked, Payment};
 
 /// Invoices and the ledger, kept by Stripe's invoice events.
 #[derive(Debug, Clone, Copy, Default)]

@@ -20,7 +20,7 @@ use serde_json::Value;
 pub use billing::Billing;
 pub use orders::Orders;
 
-use crate::outbox::{self, NewOperation};
+use crate::store::outbox::{self, NewOperation};
 
 /// What a handler is told about the event. All of it was verified, or read back from the inbox.
 #[derive(Debug, Clone, Copy)]

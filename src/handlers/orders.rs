@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
 use super::{Event, Handled, Handler, HandlerError, Message, Park, notify};
-use crate::inbox::queue;
-use crate::orders::{self, NewOrder, Paid, Payment};
+use crate::books::orders::{self, NewOrder, Paid, Payment};
+use crate::store::inbox::queue;
 
 /// How long a payment waits for the order that it names.
 const NAMED_ORDER_TIME_MAX: Duration = Duration::from_hours(72);

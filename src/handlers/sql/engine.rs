@@ -16,8 +16,8 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperati
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Transaction};
 
-use crate::outbox::{self, Queued};
-use crate::sync::lock;
+use crate::store::outbox::{self, Queued};
+use crate::wake::lock;
 
 /// Of inboxd's tables, the ones that the application and its SQL may insert into and update.
 const SHARED_TABLES: [&str; 1] = ["orders"];

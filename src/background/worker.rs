@@ -1,0 +1,479 @@
+//! The worker: claims stored events, runs their handlers through the writer, and settles them.
+//!
+//! A step function without threads or sleeps; `daemon` runs it in threads and waits in between.
+//! One step claims several events, in one transaction that is committed before the work starts, and hands the
+//! work on them to the writer together, one job each: they share a commit, and one that fails undoes itself alone. Effects and the settling mark share one transaction, in
+//! which the lease is checked. An event whose earlier attempt never ended runs alone, so that one which kills
+//! the process takes no other's attempts with it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use rusqlite::Transaction;
+
+use crate::clock::SetBack;
+use crate::config::{Mode, OnScopeMismatch};
+use crate::handlers::{self, Event, Handled};
+use crate::store::inbox::State;
+use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
+use crate::store::meta;
+use crate::store::reviews::{self, Kind};
+use crate::store::writer::{JobError, WriteError, WriterHandle};
+use crate::verify::{self, Reread};
+use crate::wake::lock;
+use crate::work::endpoint::Endpoint;
+use crate::work::forward::{Forwarded, forward};
+use crate::work::retry;
+use crate::work::screen::{Hindrance, hindrance};
+use crate::work::{self, parking};
+
+/// The longest wait between two looks at the queue: a due time may have been changed by another process.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Events of one step: as many share a commit, and as many are tried alone when the process dies meanwhile.
+const CLAIM_ROWS_MAX: u32 = 16;
+
+/// How long to wait when the store takes nothing.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// `[worker]`
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How long a claimed event is held.
+    pub lease: Duration,
+    /// Attempts an event has before it waits for a person.
+    pub attempts_max: u32,
+    /// The longest wait between two attempts.
+    pub backoff_cap: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(120), attempts_max: 10, backoff_cap: Duration::from_secs(300) }
+    }
+}
+
+/// What all worker threads of one daemon share.
+#[derive(Debug)]
+pub struct Worker {
+    writer: WriterHandle,
+    endpoints: HashMap<String, Arc<Endpoint>>,
+    names: Arc<Names>,
+    settings: Settings,
+    /// Shared by ordinary work; taken alone by an event that may kill the process.
+    suspicion: RwLock<()>,
+    /// Failures that could not be written: a full disk must not be charged to the event.
+    unsettled: Mutex<Vec<Failure>>,
+    set_back: SetBack,
+    is_stopping: AtomicBool,
+}
+
+/// The endpoints worked for.
+#[derive(Debug)]
+struct Names {
+    list: Vec<String>,
+    /// The same as a JSON array.
+    json: String,
+}
+
+/// A failed attempt and what follows from it.
+#[derive(Debug, Clone)]
+struct Failure {
+    claimed: Arc<Claimed>,
+    class: ErrorClass,
+    error: String,
+    next_at_ms: i64,
+    is_last: bool,
+}
+
+/// What a step did, and when to take the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It worked on an event: look again at once.
+    Worked,
+    /// Nothing was due: look again after this time, or when woken.
+    Idle(Duration),
+}
+
+/// What a claim attempt found, with what is known about the next.
+enum Found {
+    Work(Vec<Arc<Claimed>>),
+    /// An event is due that may have killed its process: it has to be claimed and worked on alone.
+    Suspect,
+    Nothing {
+        next_due_ms: Option<i64>,
+    },
+}
+
+impl Worker {
+    /// Works for those of these endpoints whose events are not the application's to answer for.
+    pub fn new(writer: WriterHandle, endpoints: &[Arc<Endpoint>], settings: Settings) -> Self {
+        // also those without handlers: a person may put back to work what was kept from being forwarded
+        let ours = endpoints.iter().filter(|endpoint| endpoint.config.mode != Mode::Proxy);
+        let endpoints: HashMap<_, _> =
+            ours.map(|endpoint| (endpoint.config.name.clone(), Arc::clone(endpoint))).collect();
+        let mut list: Vec<_> = endpoints.keys().cloned().collect();
+        list.sort_unstable();
+        let json = serde_json::json!(list).to_string();
+        Self {
+            writer,
+            endpoints,
+            names: Arc::new(Names { list, json }),
+            settings,
+            suspicion: RwLock::new(()),
+            unsettled: Mutex::default(),
+            set_back: SetBack::default(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes the start, and what the process before held is due at once. Returns how many events that were.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let names = Arc::clone(&self.names);
+        let released = self.writer.run(move |tx| {
+            meta::note(tx, meta::LAST_START, "", now_ms)?;
+            Ok(queue::release_all(tx, &names.json, now_ms)?)
+        })?;
+        // a wait that comes out too long is no reason not to start
+        if let Err(error) = self.clamp_due(now_ms) {
+            log::warn!("waits that another clock made too long stay as they are: {error}");
+        }
+        Ok(released)
+    }
+
+    /// From now on what is claimed is given back instead of being worked on.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    fn clamp_due(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let (names, wait_max_ms) = (Arc::clone(&self.names), self.wait_max_ms());
+        self.writer.run(move |tx| Ok(queue::clamp_due(tx, &names.json, wait_max_ms, now_ms)?))
+    }
+
+    /// No wait of ours is longer: a due time beyond it is the work of a clock that was set back.
+    fn wait_max_ms(&self) -> i64 {
+        retry::as_ms(self.settings.lease).max(retry::as_ms(self.settings.backoff_cap))
+    }
+
+    /// Claims events that are due and works on them. `random` spreads the waits; see [`retry::backoff`].
+    pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
+        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
+        self.settle_failures(unsettled, now_ms);
+        let among_others = self.suspicion.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.claim_and_work(lease_id, false, now_ms, random);
+        drop(among_others);
+        if let Ok(Found::Suspect) = found {
+            // claimed alone as well: no other attempt is under way that could be charged for its doing
+            let _alone = self.suspicion.write().unwrap_or_else(PoisonError::into_inner);
+            found = self.claim_and_work(lease_id, true, now_ms, random);
+        }
+        match found {
+            Ok(Found::Work(_) | Found::Suspect) => Step::Worked,
+            Ok(Found::Nothing { next_due_ms }) => {
+                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now_ms)).max(0);
+                Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
+            }
+            Err(error) => {
+                log::debug!("the worker could not look for work: {error}");
+                Step::Idle(STORE_PAUSE)
+            }
+        }
+    }
+
+    fn claim_and_work(
+        &self,
+        lease_id: &str,
+        takeover: bool,
+        now_ms: i64,
+        random: u64,
+    ) -> Result<Found, WriteError> {
+        let found = self.claim(lease_id, takeover, now_ms)?;
+        if let Found::Work(claimed) = &found {
+            if self.is_stopping.load(Ordering::Acquire) {
+                self.hand_back(claimed, now_ms);
+            } else {
+                self.work(claimed, now_ms, random);
+            }
+        }
+        Ok(found)
+    }
+
+    fn claim(&self, lease_id: &str, takeover: bool, now_ms: i64) -> Result<Found, WriteError> {
+        let look = Look {
+            names: Arc::clone(&self.names),
+            lease_id: lease_id.to_owned(),
+            lease_ms: retry::as_ms(self.settings.lease),
+            wait_max_ms: self.wait_max_ms(),
+            attempts_max: i64::from(self.settings.attempts_max),
+            takeover,
+            was_set_back: self.set_back.notice(now_ms),
+            now_ms,
+        };
+        self.writer.run(move |tx| look.claim(tx))
+    }
+
+    /// Works on what was claimed. Each event has its own transaction's fate, and its own wait after a failure.
+    fn work(&self, claimed: &[Arc<Claimed>], now_ms: i64, random: u64) {
+        let jobs = claimed.iter().map(|claimed| self.job(claimed, now_ms)).collect();
+        let results = self.writer.run_all(jobs);
+        let failures = claimed.iter().zip(results).enumerate().filter_map(|(number, (claimed, result))| {
+            let random = random.rotate_left(u32::try_from(number).unwrap_or(0) * 4);
+            self.failure(claimed, result, now_ms, random)
+        });
+        self.settle_failures(failures.collect(), now_ms);
+    }
+
+    /// What follows from a failed attempt; `None` where there is nothing more to write.
+    fn failure(
+        &self,
+        claimed: &Arc<Claimed>,
+        result: Result<Option<State>, WriteError>,
+        now_ms: i64,
+        random: u64,
+    ) -> Option<Failure> {
+        let Claimed { endpoint, event_id, attempt, .. } = &**claimed;
+        let (class, error) = match result {
+            Ok(Some(state)) => {
+                let state = state.as_str();
+                log::debug!(
+                    "worked endpoint={endpoint} event_id={event_id} attempt={attempt} outcome={state}"
+                );
+                return None;
+            }
+            Ok(None) => {
+                log::warn!(
+                    "the lease on endpoint={endpoint} event_id={event_id} was lost; nothing was changed"
+                );
+                return None;
+            }
+            Err(error) => classify(&error),
+        };
+        log::warn!(
+            "failed endpoint={endpoint} event_id={event_id} attempt={attempt} class={}: {error}",
+            class.as_str()
+        );
+        let failures = u32::try_from(claimed.attempts_charged).unwrap_or(u32::MAX);
+        let wait = retry::backoff(failures, self.settings.backoff_cap, random);
+        let is_last = class != ErrorClass::Storage && failures >= self.settings.attempts_max;
+        let next_at_ms = now_ms.saturating_add(retry::as_ms(wait));
+        Some(Failure { claimed: Arc::clone(claimed), class, error, next_at_ms, is_last })
+    }
+
+    /// What a stop kept from being worked on is there for the next start.
+    fn hand_back(&self, claimed: &[Arc<Claimed>], now_ms: i64) {
+        let job = |claimed: &Arc<Claimed>| {
+            let claimed = Arc::clone(claimed);
+            move |tx: &Transaction<'_>| Ok(queue::hand_back(tx, &claimed, now_ms)?)
+        };
+        let results = self.writer.run_all(claimed.iter().map(job).collect());
+        for (claimed, error) in claimed.iter().zip(results).filter_map(|(c, result)| Some((c, result.err()?)))
+        {
+            log::warn!("event_id={} stays claimed until the next start: {error}", claimed.event_id);
+        }
+    }
+
+    /// The job that runs the handlers and marks the row, in one transaction. It gives `None` where the lease was
+    /// lost.
+    fn job(
+        &self,
+        claimed: &Arc<Claimed>,
+        now_ms: i64,
+    ) -> impl FnMut(&Transaction<'_>) -> Result<Option<State>, JobError> + Send + use<> {
+        let claimed = Arc::clone(claimed);
+        let known = self.endpoints.get(&claimed.endpoint).map(|endpoint| {
+            let reread = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
+            let account = claimed.account.as_deref();
+            let hindrance = hindrance(endpoint, reread.defect.as_deref(), account, claimed.livemode);
+            (Arc::clone(endpoint), reread, hindrance.map(without_work))
+        });
+        move |tx| {
+            let Some((endpoint, Reread { json: body, content_type, .. }, hindered)) = &known else {
+                return Ok(None);
+            };
+            if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
+                return Ok(None);
+            }
+            if let Some(handled) = hindered.clone() {
+                return settle(tx, &claimed, handled, now_ms).map(Some);
+            }
+            let text = endpoint.config.verifier.json_text(content_type.as_deref(), &claimed.payload);
+            let event = Event {
+                endpoint: &claimed.endpoint,
+                provider: &claimed.provider,
+                id: &claimed.event_id,
+                event_type: claimed.event_type.as_deref().unwrap_or_default(),
+                object_id: claimed.object_id.as_deref(),
+                account: claimed.account.as_deref(),
+                livemode: claimed.livemode,
+                query: claimed.query.as_deref(),
+                body,
+                text: text.as_deref(),
+                is_test_send: verify::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
+                notify: endpoint.config.notify.as_deref(),
+                now_ms,
+            };
+            let mut handled = handlers::run(tx, &endpoint.handlers, &event).map_err(work::failure)?;
+            // queued when it was stored, unless it was kept for a person then
+            forward(tx, &endpoint.config, &forwarded(&claimed, content_type.as_deref()), now_ms)?;
+            if handled == Handled::Ignored && !endpoint.config.forward.is_empty() {
+                handled = Handled::Applied;
+            }
+            settle(tx, &claimed, handled, now_ms).map(Some)
+        }
+    }
+
+    /// Failures that cannot be written now are written by a later step.
+    fn settle_failures(&self, failures: Vec<Failure>, now_ms: i64) {
+        let job = |failure: &Failure| {
+            let failure = failure.clone();
+            move |tx: &Transaction<'_>| failure.settle(tx, now_ms)
+        };
+        let results = self.writer.run_all(failures.iter().map(job).collect());
+        for (failure, result) in failures.into_iter().zip(results) {
+            if let Err(error) = result {
+                log::debug!("event_id={} could not be given back yet: {error}", failure.claimed.event_id);
+                lock(&self.unsettled).push(failure);
+            }
+        }
+    }
+}
+
+impl Failure {
+    fn settle(&self, tx: &Transaction<'_>, now_ms: i64) -> Result<bool, JobError> {
+        let Self { claimed, class, error, next_at_ms, is_last } = self;
+        if !is_last {
+            return Ok(queue::give_back(tx, claimed, *class, error, *next_at_ms, now_ms)?);
+        }
+        let reason =
+            format!("{} attempts failed; the latest error is kept with the event", claimed.attempts_charged);
+        let is_ours = queue::settle(tx, claimed, State::Quarantined, Some((*class, error)), now_ms)?;
+        if is_ours {
+            reviews::open(tx, Kind::Quarantined, &claimed.endpoint, &claimed.event_id, &reason, now_ms)?;
+        }
+        Ok(is_ours)
+    }
+}
+
+/// What a look for work needs, apart from the worker.
+struct Look {
+    names: Arc<Names>,
+    lease_id: String,
+    lease_ms: i64,
+    wait_max_ms: i64,
+    attempts_max: i64,
+    takeover: bool,
+    was_set_back: bool,
+    now_ms: i64,
+}
+
+impl Look {
+    fn claim(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
+        let (Names { list, json }, now_ms) = (&*self.names, self.now_ms);
+        if self.was_set_back {
+            queue::clamp_due(tx, json, self.wait_max_ms, now_ms)?;
+        }
+        if !self.takeover && queue::takeover_is_due(tx, json, now_ms)? {
+            return Ok(Found::Suspect);
+        }
+        let terms = ClaimTerms {
+            endpoints: list,
+            lease_id: &self.lease_id,
+            lease_ms: self.lease_ms,
+            attempts_max: self.attempts_max,
+            // what may have killed its process runs alone
+            rows_max: if self.takeover { 1 } else { CLAIM_ROWS_MAX },
+            takeover: self.takeover,
+            now_ms,
+        };
+        let claims = queue::claim_due(tx, &terms)?;
+        if claims.is_empty() {
+            return self.next_due(tx);
+        }
+        let Claims { work, exhausted } = claims;
+        for Exhausted { endpoint, event_id, reason } in exhausted {
+            reviews::open(tx, Kind::Quarantined, &endpoint, &event_id, &reason, now_ms)?;
+            log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
+        }
+        Ok(Found::Work(work.into_iter().map(Arc::new).collect()))
+    }
+
+    fn next_due(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
+        let json = &self.names.json;
+        let mut next_due_ms = queue::next_due_ms(tx, json)?;
+        if next_due_ms.is_some_and(|due| due > self.now_ms + self.wait_max_ms) {
+            queue::clamp_due(tx, json, self.wait_max_ms, self.now_ms)?;
+            next_due_ms = queue::next_due_ms(tx, json)?;
+        }
+        Ok(Found::Nothing { next_due_ms })
+    }
+}
+
+/// Marks the row with what the handlers made of it. The lease was checked in this transaction.
+fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64) -> Result<State, JobError> {
+    let Claimed { endpoint, event_id, .. } = claimed;
+    let handled = match handled {
+        Handled::Park(park) => match parking::wait_for(tx, claimed.id, &park, now_ms)? {
+            Ok(next_at_ms) => {
+                let waits = queue::waiting_text(&park.waits_for);
+                queue::give_back(tx, claimed, ErrorClass::Parked, &waits, next_at_ms, now_ms)?;
+                return Ok(State::Pending);
+            }
+            Err(ended) => ended,
+        },
+        handled => handled,
+    };
+    let state = match handled {
+        Handled::Applied => State::Done,
+        Handled::Ignored => State::Ignored,
+        Handled::Quarantine(reason) => {
+            queue::settle(tx, claimed, State::Quarantined, Some((ErrorClass::Content, &reason)), now_ms)?;
+            reviews::open(tx, Kind::Quarantined, endpoint, event_id, &reason, now_ms)?;
+            return Ok(State::Quarantined);
+        }
+        Handled::Park(_) => State::Ignored,
+    };
+    queue::settle(tx, claimed, state, None, now_ms)?;
+    let note = format!("went through on attempt {}", claimed.attempt);
+    reviews::close_on_event(tx, (endpoint, event_id), &note, now_ms)?;
+    Ok(state)
+}
+
+fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forwarded<'a> {
+    Forwarded {
+        event_id: &claimed.event_id,
+        event_type: claimed.event_type.as_deref(),
+        object_id: claimed.object_id.as_deref(),
+        payload: &claimed.payload,
+        envelope: claimed.envelope.as_ref(),
+        content_type,
+        headers: &claimed.headers,
+        query: claimed.query.as_deref(),
+    }
+}
+
+/// What becomes of a stored event that is not for the handlers: the configuration may be another than when it
+/// came, and a person who puts an event back to work does not see into it.
+fn without_work(hindrance: Hindrance) -> Handled {
+    match hindrance {
+        Hindrance::Question(reason) => Handled::Quarantine(reason),
+        Hindrance::Foreign(OnScopeMismatch::Refuse) => {
+            Handled::Quarantine("the event is of another mode or account than the endpoint".to_owned())
+        }
+        Hindrance::Foreign(OnScopeMismatch::Ignore) => Handled::Ignored,
+    }
+}
+
+fn classify(error: &WriteError) -> (ErrorClass, String) {
+    let class = match error {
+        WriteError::Unavailable(_) => ErrorClass::Storage,
+        WriteError::Job(error) if error.is_timeout() => ErrorClass::Timeout,
+        WriteError::Job(_) => ErrorClass::Handler,
+    };
+    (class, error.to_string())
+}

@@ -1,0 +1,756 @@
+//! The daemon: starts and joins every thread, and decides when the process ends and with what code.
+//!
+//! The order of a start is the order of trust: signals, the lock on the data directory, the addresses
+//! (bound, not accepting), the database, the writer (which accepts nothing before a full checkpoint), the
+//! HTTP workers, and the fronts last. A stop goes the other way round.
+
+use std::fmt;
+use std::fs::Permissions;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+
+use crate::background::dispatcher::Dispatcher;
+use crate::background::worker::{self, Worker};
+use crate::clock;
+use crate::config::{self, Address, Config};
+use crate::handlers::Registry;
+use crate::intake::deliveries::App;
+use crate::intake::front::{self, Relay};
+use crate::intake::proxy::Proxy;
+use crate::store::inbox;
+use crate::store::meta;
+use crate::store::open::{self, DataDirLock, FileClaim, OpenError};
+use crate::store::writer::{self, Writer, WriterHandle};
+use crate::verify;
+use crate::wake::Wake;
+use crate::work::endpoint::Endpoint;
+use crate::work::target::Target;
+use crate::work::timeline;
+
+mod assembly;
+mod background;
+mod health;
+pub mod control;
+mod own_files;
+mod run_dir;
+mod systemd;
+mod upkeep;
+
+pub use assembly::check;
+pub use health::{Report, ask};
+
+use assembly::{Assembly, Folders};
+use background::Background;
+use control::Control;
+use health::HealthSocket;
+use run_dir::{RunDir, remove_stale_socket};
+use systemd::Probe;
+
+/// How long a stop waits for what is in flight.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long open connections may still send what they are about to, before the idle ones are closed.
+const LAST_CALL_TIME: Duration = Duration::from_millis(500);
+
+/// How often a start that is kept waiting says so.
+const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// How often a start looks whether the store is ready.
+const READY_TICK: Duration = Duration::from_millis(5);
+
+/// The private listener serves a person or a monitor, not the world.
+const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+/// Descriptors left to the private listener and tiny_http's side of its requests.
+const ADMIN_DESCRIPTORS: usize = 64;
+
+/// Descriptors for the database, the listeners, signals and logs.
+const DESCRIPTORS_KEPT: usize = 32;
+
+/// Why the daemon did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The data directory or the database.
+    Storage(OpenError),
+    /// An address that cannot be listened on.
+    Listen {
+        /// As configured.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The socket that the service manager was to pass.
+    NoSocket(String),
+    /// A handler could not start: in a folder of SQL, say, one line for each mistake.
+    Handlers(String),
+    /// A signal came while the start was waiting for another process.
+    Stopped,
+    /// Anything else, in one sentence.
+    Other(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storage(error) => write!(f, "{error}"),
+            Self::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}; {}", advice(address, source))
+            }
+            Self::NoSocket(reason) => {
+                write!(f, "listen.webhooks is \"systemd\": {reason}; or write host:port or unix:PATH")
+            }
+            Self::Stopped => f.write_str("stopped before it was ready"),
+            Self::Handlers(reason) | Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Storage(error) => Some(error),
+            Self::Listen { source, .. } => Some(source),
+            Self::NoSocket(_) | Self::Stopped | Self::Handlers(_) | Self::Other(_) => None,
+        }
+    }
+}
+
+fn advice(address: &str, source: &std::io::Error) -> &'static str {
+    let is_unix = address.starts_with("unix:");
+    match source.kind() {
+        ErrorKind::AddrInUse if is_unix => "is another inboxd running? Choose another address under [listen]",
+        ErrorKind::AddrInUse => {
+            "is another inboxd running? `ss -ltnp` shows whose the port is (wrangler dev takes 8787 as well); \
+             choose another under [listen], or start with `inboxd serve --port N`"
+        }
+        ErrorKind::AddrNotAvailable => "this machine has no such address; `ip address` shows those it has",
+        ErrorKind::PermissionDenied if is_unix => "inboxd's user must be able to write to that directory",
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 need a privilege: choose a higher one behind the proxy, or grant CAP_NET_BIND_SERVICE"
+        }
+        ErrorKind::NotFound => "make that directory first",
+        _ => "choose another address under [listen]",
+    }
+}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+/// How the daemon ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was asked to, and everything in flight was finished or refused.
+    Stopped,
+    /// The storage failed: what is on the disk is unknown until the next start has looked.
+    StorageFailed(String),
+    /// The HTTP server behind the front accepts no more.
+    HttpFailed(String),
+    /// The writer panicked: a bug.
+    WriterPanicked(String),
+}
+
+enum Event {
+    Signal,
+    Reload,
+    WriterEnded(rusqlite::Result<()>),
+    WriterPanicked(String),
+    HttpFailed(String),
+}
+
+/// A running daemon. Dropping it does not stop it; [`Daemon::wait`] does, when it is time.
+pub struct Daemon {
+    app: Arc<App>,
+    relay: Arc<Relay>,
+    fronts: Vec<front::Handle>,
+    front_threads: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    events: Receiver<Event>,
+    /// An event that came while waiting to be ready.
+    ending: Option<Event>,
+    webhooks: Address,
+    admin: Option<Address>,
+    events_stored: i64,
+    background: Background,
+    folders: Folders,
+    socket_files: Vec<SocketFile>,
+    _asked: (HealthSocket, Control),
+    _run_dir: RunDir,
+    /// What feeds the watchdog, until it is set to work.
+    probe: Option<Probe>,
+    watchdog: Option<Watchdog>,
+    _claim: FileClaim,
+    _lock: DataDirLock,
+}
+
+/// The thread that feeds the service manager's watchdog; dropping the sender ends it.
+struct Watchdog {
+    _stop: Sender<()>,
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon")
+            .field("webhooks", &self.webhooks)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Starts everything. When this returns, deliveries are answered; see [`Daemon::wait_until_ready`].
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, &Registry::new())
+    }
+
+    /// As [`Daemon::start`], for a program with handlers of its own.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start_with(config: Config, registry: &Registry) -> Result<Self, StartError> {
+        let (sender, events) = mpsc::channel();
+        watch_signals(&sender)?;
+        let lock = open::lock_data_dir(&config.data_dir)?;
+        own_files::make_private(&config.data_dir, has_sockets(&config));
+        // bound before a database is made, accepting when all else runs: a port that is taken costs nothing
+        let mut socket_files = Vec::new();
+        let (webhooks_listener, webhooks) = bind(&config.listen.webhooks, &mut socket_files)?;
+        let admin = config.listen.admin.as_ref().map(|address| bind(address, &mut socket_files));
+        let (admin_listener, admin) = admin.transpose()?.unzip();
+        let (home, claim, mut conn) = claim_and_open(&config, &lock, &events)?;
+        let Assembly { of_endpoints, folders } = assembly::assemble(&mut conn, &config, registry)?;
+        let storage = |source| OpenError::of_sqlite(&config.database, source);
+        let (seen, last_sign_ms) = look_back(&conn, &config).map_err(storage)?;
+        let handle = start_writer(conn, &config, &sender)?;
+
+        let (proxied, patience) = (proxied(&config), patience(&config));
+        let with_handlers = |(config, handlers)| Arc::new(Endpoint::new(config, handlers));
+        let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
+        let targets = targets(config.destinations, &endpoints)?;
+        let (wake, outbox_wake) = (Arc::new(Wake::default()), Arc::new(Wake::default()));
+        let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
+        let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
+        let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
+        let probe_path = probe_path()?;
+        let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
+        let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
+        let app = Arc::new(app.with_probe(probe_path.clone()).keeping_refused(config.keep_refused));
+        let settings = background::Settings {
+            worker_threads: config.worker.threads,
+            retention: config.retention,
+            proxied,
+            alert: config.alert,
+            database: config.database.clone(),
+            seen,
+            answers: app.answers(),
+            patience,
+            last_sign_ms,
+        };
+        let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
+        let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
+        let (relay, control) = private_sockets(&run_dir, &app)?;
+        let health = tell_health(&run_dir, &app, &lock, home)?;
+        let workers = spawn_workers(&app, &relay, &sender)?;
+
+        let descriptors = front::raise_descriptor_limit();
+        let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
+        let mut daemon = Self {
+            app,
+            relay,
+            fronts: Vec::new(),
+            front_threads: Vec::new(),
+            workers,
+            events,
+            ending: None,
+            probe: Some(Probe { address: webhooks.clone(), path: probe_path, database: config.database }),
+            webhooks,
+            admin,
+            events_stored: seen.inbox_id,
+            background,
+            folders,
+            socket_files,
+            _asked: (health, control),
+            _run_dir: run_dir,
+            watchdog: None,
+            _claim: claim,
+            _lock: lock,
+        };
+        for (name, listener) in listeners {
+            if let Some(listener) = listener {
+                daemon.open_front(name, listener, &config.listen, &config.limits, descriptors, &sender)?;
+            }
+        }
+        Ok(daemon)
+    }
+
+    /// Where webhooks are accepted.
+    pub fn webhooks(&self) -> &Address {
+        &self.webhooks
+    }
+
+    /// Where the private listener is, if it is on.
+    pub fn admin(&self) -> Option<&Address> {
+        self.admin.as_ref()
+    }
+
+    /// Events that the database held at the start, ever.
+    pub fn events_stored(&self) -> i64 {
+        self.events_stored
+    }
+
+    /// Waits until deliveries are accepted. `false`: it was told to end, or failed, before that.
+    pub fn wait_until_ready(&mut self) -> bool {
+        let mut told_at: Option<Instant> = None;
+        while self.app.is_recovering() {
+            if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+                told_at = Some(Instant::now());
+                systemd::tell_waiting("moving the log into the database file");
+            }
+            match self.events.recv_timeout(READY_TICK) {
+                Ok(Event::Reload) => self.folders.reload(),
+                Ok(event) => {
+                    self.ending = Some(event);
+                    return false;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        if let Some(probe) = self.probe.take() {
+            systemd::tell_ready();
+            self.watchdog = watch(probe);
+        }
+        true
+    }
+
+    /// Waits for a signal or a failure, then stops: no new connections, what is in flight is finished,
+    /// committed and checkpointed. SIGHUP has the folders of SQL read again.
+    pub fn wait(mut self) -> Ended {
+        if self.ending.is_none() {
+            self.wait_until_ready();
+        }
+        let mut event = self.ending.take().map_or_else(|| self.events.recv(), Ok);
+        while let Ok(Event::Reload) = event {
+            self.folders.reload();
+            event = self.events.recv();
+        }
+        match event {
+            Ok(Event::Signal | Event::Reload) | Err(_) => {
+                self.watchdog = None;
+                systemd::tell_stopping();
+                log::info!("stopping: finishing what is in flight");
+                self.close_fronts(DRAIN_TIME_MAX);
+                self.stop_writer()
+            }
+            Ok(Event::WriterEnded(result)) => {
+                let reason =
+                    result.err().map_or_else(|| "the writer ended".to_owned(), |error| error.to_string());
+                log::error!(
+                    "the storage failed ({reason}): nothing is accepted any more; \
+                     ending so that the next start can look at what is on the disk"
+                );
+                self.close_fronts(Duration::from_secs(1));
+                Ended::StorageFailed(reason)
+            }
+            Ok(Event::WriterPanicked(reason)) => {
+                log::error!(
+                    "the writer panicked ({reason}): nothing is accepted any more; ending to start again"
+                );
+                self.close_fronts(Duration::from_secs(1));
+                Ended::WriterPanicked(reason)
+            }
+            Ok(Event::HttpFailed(reason)) => {
+                log::error!("the HTTP server behind the front failed: {reason}; ending to start again");
+                self.close_fronts(Duration::from_secs(1));
+                Ended::HttpFailed(reason)
+            }
+        }
+    }
+
+    fn close_fronts(&mut self, time_max: Duration) {
+        self.app.drain();
+        // while it is still ours: the next daemon may bind the path as soon as nobody listens
+        self.socket_files.clear();
+        let end = Instant::now() + time_max;
+        thread::scope(|scope| {
+            for front in &self.fronts {
+                scope.spawn(|| front.last_call(LAST_CALL_TIME));
+            }
+        });
+        for front in &self.fronts {
+            front.stop_accepting();
+        }
+        for front in &self.fronts {
+            let cut = front.drain(end.saturating_duration_since(Instant::now()));
+            if cut > 0 {
+                log::warn!("{cut} connections were cut: they did not finish their request in time");
+            }
+        }
+        for thread in self.front_threads.drain(..) {
+            if thread.join().is_err() {
+                log::error!("the front panicked");
+            }
+        }
+    }
+
+    /// With the last handle gone the writer works off its queue, checkpoints and ends.
+    fn stop_writer(self) -> Ended {
+        // the run directory and the lock go last, with what is left of self
+        let Self { app, relay, fronts, workers, background, events, .. } = self;
+        // whoever waited for another process's lock was answered when the fronts were closed
+        app.hurry();
+        background.stop();
+        for _ in &workers {
+            relay.unblock();
+        }
+        for worker in workers {
+            if worker.join().is_err() {
+                log::error!("an HTTP worker panicked");
+            }
+        }
+        // the fronts ask the app for size limits, so they hold it as well
+        drop((fronts, app));
+        let ended = events.iter().find_map(|event| match event {
+            Event::WriterEnded(Ok(())) => Some(Ended::Stopped),
+            Event::WriterEnded(Err(error)) => Some(Ended::StorageFailed(error.to_string())),
+            Event::WriterPanicked(reason) => Some(Ended::WriterPanicked(reason)),
+            Event::Signal | Event::Reload | Event::HttpFailed(_) => None,
+        });
+        ended.unwrap_or(Ended::Stopped)
+    }
+
+    fn open_front(
+        &mut self,
+        name: &'static str,
+        listener: front::Listener,
+        listen: &config::Listen,
+        limits: &config::Limits,
+        descriptors: usize,
+        events: &Sender<Event>,
+    ) -> Result<(), StartError> {
+        let app = Arc::clone(&self.app);
+        let body_bytes_max = limits.body_bytes_max;
+        let failed = events.clone();
+        let is_public = name == front::WEBHOOKS;
+        let asking = Arc::clone(&self.app);
+        let waits_for_application = (is_public && asking.asks_applications())
+            .then(|| -> front::OfPath<bool> { Box::new(move |path| asking.asks_application(path)) });
+        let settings = front::Settings {
+            listener: name,
+            relay: Arc::clone(&self.relay),
+            connections_max: if is_public { limits.connections_max } else { ADMIN_CONNECTIONS_MAX },
+            descriptors_max: if is_public {
+                descriptors.saturating_sub(DESCRIPTORS_KEPT + ADMIN_DESCRIPTORS)
+            } else {
+                ADMIN_DESCRIPTORS
+            },
+            body_bytes_max: Box::new(move |path| app.body_bytes_max(path).unwrap_or(body_bytes_max)),
+            waits_for_application,
+            trusted_proxies: listen.trusted_proxies.clone(),
+            bounds: front::Bounds::default(),
+            on_dead: Box::new(move |error| tell(&failed, Event::HttpFailed(error.to_string()))),
+        };
+        let front = front::Front::new(listener, settings)
+            .map_err(|error| StartError::Other(format!("cannot serve the {name} listener: {error}")))?;
+        self.fronts.push(front.handle());
+        self.front_threads.push(spawn(name, move || front.run())?);
+        Ok(())
+    }
+}
+
+fn start_writer(
+    conn: rusqlite::Connection,
+    config: &Config,
+    events: &Sender<Event>,
+) -> Result<WriterHandle, StartError> {
+    let limits = &config.limits;
+    let settings =
+        writer::Settings::new(config.database.clone(), limits.handler_timeout, limits.disk_free_min);
+    let (writer, handle) =
+        Writer::new(conn, settings).map_err(|source| OpenError::of_sqlite(&config.database, source))?;
+    let ended = events.clone();
+    spawn("writer", move || tell(&ended, end_of(|| writer.run())))?;
+    Ok(handle)
+}
+
+/// What the writer's thread ended with. It catches the panics of jobs; this is for those of its own.
+fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Event::WriterEnded(result),
+        Err(panic) => Event::WriterPanicked(writer::panic_text(&*panic).to_owned()),
+    }
+}
+
+/// What the daemon before has left: how the clock stood, and when it last ran: it has noted so, or has taken an event.
+fn look_back(
+    conn: &rusqlite::Connection,
+    config: &Config,
+) -> rusqlite::Result<(timeline::Seen, Option<i64>)> {
+    assembly::undeliverable(conn, config)?.iter().for_each(|warning| log::warn!("{warning}"));
+    let seen = timeline::Seen::look(conn)?;
+    let received = if seen.inbox_id > 0 { inbox::received_at_ms(conn, seen.inbox_id).ok() } else { None };
+    Ok((seen, meta::last_sign_ms(conn)?.max(received)))
+}
+
+/// The socket for commands on this machine, and its path where they find it.
+fn tell_health(
+    run_dir: &RunDir,
+    app: &App,
+    lock: &DataDirLock,
+    home: open::Home,
+) -> Result<HealthSocket, StartError> {
+    let (condition, started_at_ms) = (app.condition(), clock::now_ms());
+    let report = move || {
+        let reasons = condition.reasons();
+        Report {
+            pid: std::process::id(),
+            ready: reasons.is_empty(),
+            reasons,
+            started_at_ms,
+            answers: condition.answers.counts(),
+            unavailable: condition.answers.unavailable(),
+        }
+    };
+    let socket = HealthSocket::serve(run_dir.health_socket(), report)?;
+    lock.note(home, Some(&run_dir.health_socket()))?;
+    Ok(socket)
+}
+
+fn probe_path() -> Result<String, StartError> {
+    systemd::new_probe_path()
+        .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))
+}
+
+/// The database file is claimed before SQLite opens it, and given up after SQLite has closed it.
+fn claim_and_open(
+    config: &Config,
+    lock: &DataDirLock,
+    events: &Receiver<Event>,
+) -> Result<(open::Home, FileClaim, rusqlite::Connection), StartError> {
+    let home = assembly::home(config);
+    let claim = open::claim_file(&config.database, home, lock)?;
+    // an upgrade may take longer than the service manager waits
+    let (opened, opening) = mpsc::channel::<()>();
+    spawn("opening", move || {
+        while opening.recv_timeout(WAIT_TOLD_EVERY) == Err(RecvTimeoutError::Timeout) {
+            systemd::tell_waiting("opening the database, or upgrading it");
+        }
+    })?;
+    let conn = open_patiently(&config.database, home, events)?;
+    drop(opened);
+    lock.note(home, None)?;
+    Ok((home, claim, conn))
+}
+
+/// Waits for another process that holds the whole file.
+fn open_patiently(
+    database: &Path,
+    home: open::Home,
+    events: &Receiver<Event>,
+) -> Result<rusqlite::Connection, StartError> {
+    patiently(database, events, || match open::open_writer_in(database, home) {
+        Err(OpenError::Sql { source, .. }) if open::is_busy_error(&source) => Ok(None),
+        opened => opened.map(Some),
+    })
+}
+
+/// Tries until no other process is in the way, and says so; a signal ends it.
+fn patiently<T>(
+    database: &Path,
+    events: &Receiver<Event>,
+    mut attempt: impl FnMut() -> Result<Option<T>, OpenError>,
+) -> Result<T, StartError> {
+    let mut told_at: Option<Instant> = None;
+    loop {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+        if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+            told_at = Some(Instant::now());
+            systemd::tell_waiting("waiting for another process to let go of the database");
+            log::warn!(
+                "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
+                database.display()
+            );
+        }
+        // nothing but signals is sent before the writer runs
+        if events.recv_timeout(Duration::from_millis(100)).is_ok() {
+            return Err(StartError::Stopped);
+        }
+    }
+}
+
+/// Whether a listener's socket is to lie in the data directory, whose mode then lets its clients in.
+fn has_sockets(config: &Config) -> bool {
+    let is_inside = |address: &Address| match address {
+        Address::Unix(path) => path.starts_with(&config.data_dir),
+        Address::Tcp(_) | Address::Systemd => false,
+    };
+    is_inside(&config.listen.webhooks) || config.listen.admin.as_ref().is_some_and(is_inside)
+}
+
+/// The listener's own file; removed when the daemon stops, or does not start.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// The listener, and its address as others reach it: port 0 has become a real one. A Unix socket is for
+/// its owner and its group, which is the proxy's.
+fn bind(address: &Address, files: &mut Vec<SocketFile>) -> Result<(front::Listener, Address), StartError> {
+    let failed = |source| StartError::Listen { address: address.to_string(), source };
+    match address {
+        Address::Tcp(tcp) => {
+            let listener = TcpListener::bind(tcp).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            Ok((front::Listener::Tcp(listener), Address::Tcp(bound)))
+        }
+        Address::Unix(path) => {
+            remove_stale_socket(path);
+            let listener = UnixListener::bind(path).map_err(failed)?;
+            files.push(SocketFile(path.clone()));
+            std::fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
+            Ok((front::Listener::Unix(listener), address.clone()))
+        }
+        Address::Systemd => systemd::passed_listener().map_err(StartError::NoSocket),
+    }
+}
+
+/// Who stops sending an event is given as long as the application's destination would be.
+fn proxied(config: &Config) -> Vec<(String, Duration)> {
+    let patience = |endpoint: &config::Endpoint| {
+        let name = endpoint.forward.first().filter(|_| endpoint.mode == config::Mode::Proxy)?;
+        let destination = config.destinations.iter().find(|destination| destination.name == *name)?;
+        Some((endpoint.name.clone(), destination.give_up_after))
+    };
+    config.endpoints.iter().filter_map(patience).collect()
+}
+
+/// For how long each endpoint's provider sends again what failed.
+fn patience(config: &Config) -> Vec<(String, Duration)> {
+    let of = |endpoint: &config::Endpoint| {
+        let preset = endpoint.verifier.scheme().behaviour();
+        (endpoint.name.clone(), verify::gives_up_after(&endpoint.provider, preset))
+    };
+    config.endpoints.iter().map(of).collect()
+}
+
+fn worker_settings(worker: &config::Worker) -> worker::Settings {
+    worker::Settings {
+        lease: worker.lease,
+        attempts_max: worker.max_attempts,
+        backoff_cap: worker.backoff_cap,
+    }
+}
+
+fn private_sockets(run_dir: &RunDir, app: &Arc<App>) -> Result<(Arc<Relay>, Control), StartError> {
+    Ok((relay_in(run_dir)?, Control::open(run_dir.path(), app)?))
+}
+
+fn relay_in(run_dir: &RunDir) -> Result<Arc<Relay>, StartError> {
+    let socket = run_dir.socket();
+    let listens =
+        |error: std::io::Error| StartError::Other(format!("cannot listen on {}: {error}", socket.display()));
+    let relay = Relay::bind(socket.clone()).map(Arc::new).map_err(&listens)?;
+    // whatever the umask: the directory keeps others out already
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).map_err(listens)?;
+    Ok(relay)
+}
+
+fn targets(
+    destinations: Vec<config::Destination>,
+    endpoints: &[Arc<Endpoint>],
+) -> Result<Vec<Arc<Target>>, StartError> {
+    let target = |destination| Target::new(destination, endpoints).map(Arc::new).map_err(StartError::Other);
+    destinations.into_iter().map(target).collect()
+}
+
+fn spawn_workers(
+    app: &Arc<App>,
+    relay: &Arc<Relay>,
+    events: &Sender<Event>,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
+    let count = thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    let worker = |index: usize| {
+        let (app, relay, events) = (Arc::clone(app), Arc::clone(relay), events.clone());
+        spawn(&format!("http-{index}"), move || {
+            if let Err(error) = app.serve(&relay) {
+                tell(&events, Event::HttpFailed(error.to_string()));
+            }
+        })
+    };
+    (0..count).map(worker).collect()
+}
+
+fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
+    let failed = |error| StartError::Other(format!("cannot watch for signals: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    // with any handler a write beyond `ulimit -f` is an error like that of a full disk, not the end of the process
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
+    let events = events.clone();
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            tell(&events, if signal == SIGHUP { Event::Reload } else { Event::Signal });
+        }
+    })?;
+    Ok(())
+}
+
+/// Feeds the service manager's watchdog, where there is one. Unfed, it starts this process again.
+fn watch(probe: Probe) -> Option<Watchdog> {
+    let every = systemd::watchdog_interval()?;
+    let (stop, stopped) = mpsc::channel();
+    match spawn("watchdog", move || probe.feed_watchdog(every, &stopped)) {
+        Ok(_) => Some(Watchdog { _stop: stop }),
+        Err(error) => {
+            log::error!("{error}");
+            None
+        }
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StartError> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+        StartError::Other(format!("cannot start the thread {name}: {error}; look at TasksMax"))
+    })
+}
+
+/// Nobody listens any more once the daemon is ending: then there is nobody to tell.
+fn tell(events: &Sender<Event>, event: Event) {
+    drop(events.send(event));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_panics_is_noticed() {
+        let ended = end_of(|| panic!("a bug of the writer"));
+        assert!(matches!(ended, Event::WriterPanicked(reason) if reason == "a bug of the writer"));
+        assert!(matches!(end_of(|| Ok(())), Event::WriterEnded(Ok(()))));
+    }
+}

@@ -1,0 +1,31 @@
+//! An endpoint at work: what is configured, and the handlers that it names.
+
+use std::sync::Arc;
+
+use crate::config;
+use crate::handlers::Handler;
+
+/// An endpoint at work: its configuration and the handlers it names, in order.
+pub struct Endpoint {
+    /// As configured.
+    pub config: config::Endpoint,
+    /// In the order in which they run.
+    pub handlers: Vec<Arc<dyn Handler>>,
+}
+
+impl Endpoint {
+    /// Of the bodies it is sent, no more is parsed into a tree than scheme and handlers read.
+    pub fn new(mut config: config::Endpoint, handlers: Vec<Arc<dyn Handler>>) -> Self {
+        let reads: Option<Vec<_>> = handlers.iter().map(|handler| handler.reads()).collect();
+        if let Some(reads) = reads {
+            config.verifier.read_only(&reads.concat());
+        }
+        Self { config, handlers }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("config", &self.config).finish_non_exhaustive()
+    }
+}

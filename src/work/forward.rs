@@ -1,0 +1,78 @@
+//! The event as it came, queued for the endpoint's destinations.
+
+use rusqlite::Transaction;
+
+use crate::config::{self, Mode};
+use crate::store::outbox::{self, NewOperation};
+use crate::verify::Envelope;
+
+/// What a destination gets of an event.
+#[derive(Debug)]
+pub struct Forwarded<'a> {
+    /// The key.
+    pub event_id: &'a str,
+    /// e.g. `invoice.paid`
+    pub event_type: Option<&'a str>,
+    /// The business object it is about.
+    pub object_id: Option<&'a str>,
+    /// The exact bytes.
+    pub payload: &'a [u8],
+    /// What stood around them in a batch, and does again when they are handed on.
+    pub envelope: Option<&'a Envelope>,
+    /// Their media type.
+    pub content_type: Option<&'a str>,
+    /// JSON of the kept headers.
+    pub headers: &'a str,
+    /// The delivery's query string without `?`.
+    pub query: Option<&'a str>,
+}
+
+/// Queues one outbox row for each destination that gets the endpoint's raw events, unless it is queued already.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn forward(
+    tx: &Transaction<'_>,
+    config: &config::Endpoint,
+    event: &Forwarded<'_>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    if config.mode == Mode::Proxy {
+        return Ok(());
+    }
+    forward_to(tx, &config.name, &config.forward, event, now_ms)
+}
+
+/// As [`forward`], to these destinations, whatever the endpoint's mode.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn forward_to(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    destinations: &[String],
+    event: &Forwarded<'_>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    if destinations.is_empty() {
+        return Ok(());
+    }
+    let enveloped = event.envelope.map(|envelope| envelope.around(event.payload));
+    for destination in destinations {
+        let operation = NewOperation {
+            destination,
+            topic: event.event_type.unwrap_or_default(),
+            operation_key: &outbox::forward_key(endpoint, event.event_id, destination),
+            endpoint,
+            event_id: event.event_id,
+            object_id: event.object_id,
+            payload: enveloped.as_deref().unwrap_or(event.payload),
+            content_type: event.content_type.unwrap_or("application/octet-stream"),
+            headers: Some(event.headers),
+            event_type: event.event_type,
+            query: event.query,
+        };
+        outbox::enqueue(tx, &operation, now_ms)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! An event that waits for something that is not there yet, and for how long.
+
+use std::time::Duration;
+
+use rusqlite::Transaction;
+
+use crate::handlers::{Handled, Park};
+use crate::store::inbox;
+use crate::work::retry;
+use crate::work::timeline::Timeline;
+
+/// The shortest wait between two looks for what an event waits for.
+const PARK_WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// The longest.
+const PARK_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// When an event that waits for something is looked at again: a part of the time it has waited from now. The error is what
+/// becomes of it where it has waited long enough.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn wait_for(
+    tx: &Transaction<'_>,
+    row: i64,
+    park: &Park,
+    now_ms: i64,
+) -> rusqlite::Result<Result<i64, Handled>> {
+    // what a jump of the clock added is no time of waiting
+    let jumped_ms = Timeline::recall(tx)?.of_event(row);
+    let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).saturating_sub(jumped_ms).max(0);
+    if waited_ms < retry::as_ms(park.time_max) {
+        let wait_ms = (waited_ms / 4).clamp(retry::as_ms(PARK_WAIT_MIN), retry::as_ms(PARK_WAIT_MAX));
+        return Ok(Ok(now_ms.saturating_add(wait_ms)));
+    }
+    Ok(Err(if park.asks {
+        Handled::Quarantine(format!(
+            "{} did not come within {} hours; when it is there: inboxd retry",
+            park.waits_for,
+            park.time_max.as_secs() / 3600
+        ))
+    } else {
+        Handled::Ignored
+    }))
+}
