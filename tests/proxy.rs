@@ -67,6 +67,22 @@ fn the_applications_yes_is_the_answer_and_a_redelivery_does_not_ask_again() {
 }
 
 #[test]
+fn an_application_that_fails_for_all_is_seen_in_status() {
+    let app = App::answering(500);
+    let daemon = Daemon::with_config(&config(&app.url, "8s"));
+    assert_eq!(daemon.stripe(EVENT), failed(502));
+    let status = support::inboxd(daemon.dir.path(), &["status"]);
+    assert_eq!(status.code, 8, "{}", status.stdout);
+    let line = "UNHEALTHY     1 event of billing failed and will be tried again";
+    assert!(status.stdout.contains(line), "{}", status.stdout);
+    assert!(status.stdout.contains("the latest error: the application answered 500"), "{}", status.stdout);
+    let json: serde_json::Value =
+        serde_json::from_str(&support::inboxd(daemon.dir.path(), &["status", "--json"]).stdout).unwrap();
+    assert_eq!(json["retrying"][0]["endpoint"], "billing");
+    assert_eq!(json["retrying"][0]["events"], 1);
+}
+
+#[test]
 fn the_applications_no_is_passed_on_and_the_next_delivery_asks_again() {
     let app = App::start(|seen, back| respond(back, if seen.number == 0 { 500 } else { 200 }, "", ""));
     let daemon = Daemon::with_config(&config(&app.url, "8s"));

@@ -155,7 +155,7 @@ fn what_is_followed_is_what_was_there_and_then_what_comes_in_the_order_in_which_
     });
     daemon.stripe(&invoice_event("evt_5", "paid", "in_5", 100));
     assert_eq!(id(events.line()), "evt_5");
-    support::signal(events.child.id(), Signal::INT);
+    support::signal(events.child.id(), Signal::TERM);
     events.wait_for_end();
 }
 

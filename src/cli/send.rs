@@ -586,7 +586,12 @@ impl Tally {
         if let Some(failure) = self.stdout.filter(|failure| failure.exit() != Exit::Ok) {
             Err(failure)
         } else if self.unanswered > 0 {
-            let start = if args.to.is_some() { "is it running?" } else { "start it with `inboxd serve`" };
+            let start = if args.to.is_some() {
+                "is it running?"
+            } else {
+                "start it with `inboxd serve`; where it listens on another port than the configuration says, \
+                 say so with --to, as the banner of `serve` shows"
+            };
             failed(Exit::Busy, &format!("did not answer; {start}"))
         } else if self.accepted > 0 {
             failed(Exit::Failed, "accepted a spoiled signature")

@@ -2,13 +2,13 @@
 
 use crate::clock;
 use crate::config::Instance;
-use crate::store::inbox;
 use crate::store::inbox::failures::{self, FailingType};
 use crate::store::inbox::recent::{self, OfType, Took};
+use crate::store::inbox::{self, Retrying};
 use crate::store::meta;
 use crate::store::outbox::{self, Standing};
 use crate::store::reviews;
-use crate::terminal::printable;
+use crate::terminal::{counted, printable};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ struct Status {
     inbox: inbox::Summary,
     reviews_open: i64,
     failing: Vec<FailingType>,
+    retrying: Vec<Retrying>,
     outbox: Vec<Standing>,
     last_purge: Option<(String, i64)>,
     last_hour: Vec<OfType>,
@@ -54,6 +55,7 @@ impl Status {
             inbox: inbox::summary(conn)?,
             reviews_open: reviews::open_count(conn)?,
             failing: failures::by_type(conn)?,
+            retrying: inbox::retrying(conn)?,
             outbox: outbox::standings(conn)?,
             last_purge: meta::recall(conn, meta::LAST_PURGE)?,
             last_hour: recent::by_type(conn, hour_ago_ms)?,
@@ -71,7 +73,15 @@ impl Status {
         let mut all = if self.daemon.is_ready() { Vec::new() } else { self.daemon.reasons() };
         let failing: i64 = self.failing.iter().map(|failing| failing.events).sum();
         if failing > 0 {
-            all.push(format!("the handlers of {failing} events fail: inboxd events list --state failing"));
+            let events = counted(failing, "event");
+            all.push(format!("the handlers of {events} fail: inboxd events list --state failing"));
+        }
+        for Retrying { endpoint, events, last_error, .. } in &self.retrying {
+            let events = counted(*events, "event");
+            all.push(format!(
+                "{events} of {endpoint} failed and will be tried again: inboxd events list --endpoint {endpoint} \
+                 --state pending; the latest error: {last_error}"
+            ));
         }
         for standing in self.outbox.iter().filter(|standing| standing.paused.is_none()) {
             if let Some(since_ms) = standing.circuit_open_since_ms {
@@ -150,6 +160,7 @@ impl Status {
             "receipt_to_done_ms": self.took.map(|took| json!({ "p50": took.p50_ms, "p95": took.p95_ms, "max": took.max_ms })),
             "unavailable_since_start": self.unavailable(),
             "answers_since_start": self.answers().map(|[accepted, refused, failed]| json!({ "2xx": accepted, "4xx": refused, "5xx": failed })),
+            "retrying": self.retrying.iter().map(retrying_json).collect::<Value>(),
             "gaps": self.gaps(),
             "endpoints": self.inbox.endpoints.iter().map(endpoint).collect::<Value>(),
             "destinations": self.outbox.iter().map(|standing| self.standing_json(standing)).collect::<Value>(),
@@ -258,6 +269,15 @@ fn type_json(of: &OfType) -> Value {
     json!({ "event_type": of.event_type, "events": of.events, "duplicates": of.duplicates })
 }
 
+fn retrying_json(of: &Retrying) -> Value {
+    json!({
+        "endpoint": of.endpoint,
+        "events": of.events,
+        "latest_received_at_ms": of.received_at_ms,
+        "last_error": of.last_error,
+    })
+}
+
 fn failing_json(failing: &FailingType) -> Value {
     json!({
         "endpoint": failing.endpoint,
@@ -272,10 +292,13 @@ fn failing_json(failing: &FailingType) -> Value {
 
 fn in_words(failing: &FailingType) -> String {
     let FailingType { events, deliveries, .. } = failing;
+    let delivered =
+        if *deliveries == 1 { "1 delivery".to_owned() } else { format!("{deliveries} deliveries") };
     format!(
-        "FAILING       {} {}: {events} events in {deliveries} deliveries from {} to {}, and nothing of them is stored: {}\n",
+        "FAILING       {} {}: {} in {delivered} from {} to {}, and nothing of them is stored: {}\n",
         printable(&failing.endpoint),
         printable(failing.event_type.as_deref().unwrap_or("(without a type)")),
+        counted(*events, "event"),
         time(failing.first_at_ms),
         time(failing.last_at_ms),
         printable(&failing.error),

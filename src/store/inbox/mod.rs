@@ -400,6 +400,36 @@ pub fn summary(conn: &Connection) -> rusqlite::Result<Summary> {
     })
 }
 
+/// Events of one endpoint whose latest attempt failed and that wait for the next: a worker's, or in proxy mode the
+/// sender's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retrying {
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// How many, among the oldest 10,000 that wait.
+    pub events: i64,
+    /// When the latest of them was received, in milliseconds since the epoch.
+    pub received_at_ms: i64,
+    /// Its error.
+    pub last_error: String,
+}
+
+/// What failed and is tried again, by endpoint.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn retrying(conn: &Connection) -> rusqlite::Result<Vec<Retrying>> {
+    let row = |row: &Row<'_>| {
+        Ok(Retrying {
+            endpoint: row.get(0)?,
+            events: row.get(1)?,
+            received_at_ms: row.get(2)?,
+            last_error: row.get(3)?,
+        })
+    };
+    conn.prepare_cached(RETRYING)?.query_map([], row)?.collect()
+}
+
 /// When the oldest event was received that waits for a worker, in milliseconds since the epoch.
 ///
 /// # Errors
@@ -632,3 +662,13 @@ const OLDEST_WAITING: &str = "
                  ORDER BY received_at_ms
                  LIMIT 1))
       FROM (VALUES ('pending'), ('processing')) AS waits";
+
+const RETRYING: &str = "
+    SELECT endpoint, count(*), max(received_at_ms), last_error
+      FROM (SELECT endpoint, received_at_ms, last_error, error_class
+              FROM main.webhook_inbox
+             WHERE processed_at_ms IS NULL AND state = 'pending'
+             ORDER BY received_at_ms
+             LIMIT 10000)
+     WHERE (error_class = 'handler' OR error_class = 'timeout') AND last_error IS NOT NULL
+     GROUP BY endpoint";
