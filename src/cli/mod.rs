@@ -1,6 +1,6 @@
 //! The command line: one file per verb, and the only code that prints.
 //!
-//! Data goes to stdout, talk to stderr. A verb returns a [`Failure`], and only [`main`] turns it into
+//! Data goes to stdout, talk to stderr. A verb returns a `Failure`, and only [`main`] turns it into
 //! text and an exit code. Nothing here asks questions, and no secret is ever an argument.
 
 use std::fs::File;

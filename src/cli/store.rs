@@ -30,7 +30,7 @@ pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure>
     Ok((instance, conn))
 }
 
-/// As [`open`], for looking into a file whose tables were altered.
+/// As [`open()`], for looking into a file whose tables were altered.
 pub(crate) fn open_as_it_is(context: &Context) -> Result<(Instance, Connection), Failure> {
     let instance = Instance::load(context.config_file())?;
     let conn = reader(&instance)?;
