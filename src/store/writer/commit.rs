@@ -1,0 +1,218 @@
+//! Group commit: `BEGIN IMMEDIATE`, each job in a savepoint, one COMMIT; and what is done when that fails.
+//!
+//! [`Writer::commit_together`] is the only place that commits events. It never goes on in a transaction that SQLite
+//! has ended: after every job it is asked whether the transaction still stands.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rusqlite::{ErrorCode, Transaction};
+
+use crate::failpoint;
+use crate::store::open;
+
+use super::Writer;
+use super::job::{Job, JobError, Queued, WriteError, is_fatal, is_storage, panic_text};
+
+/// After so long a batch is committed as far as it got; what is left of it is the next.
+const BATCH_TIME_MAX: Duration = Duration::from_millis(250);
+
+impl Writer {
+    /// One transaction over all jobs, each in a savepoint: a job's own failure undoes that job alone.
+    ///
+    /// After [`BATCH_TIME_MAX`] it commits what it has run: there are fewer verdicts than jobs then.
+    pub(super) fn commit_together(
+        &mut self,
+        jobs: &mut [Queued],
+    ) -> Result<Vec<Result<(), WriteError>>, Lost> {
+        let lost = |at: Stage| move |error: rusqlite::Error| Lost { at, error: JobError::Sql(error) };
+        let tx = open::begin_immediate(&self.conn).map_err(lost(Stage::Begin))?;
+        let begun_after = self.guard.rollbacks.load(Ordering::Acquire);
+        let begun = Instant::now();
+        let mut verdicts = Vec::with_capacity(jobs.len());
+        for (index, queued) in jobs.iter_mut().enumerate() {
+            if index > 0 && begun.elapsed() >= BATCH_TIME_MAX {
+                break;
+            }
+            let result = self.run_in_savepoint(&tx, queued.job.as_mut());
+            let ended = tx.is_autocommit() || self.guard.rollbacks.load(Ordering::Acquire) != begun_after;
+            match result {
+                Ok(()) if !ended => verdicts.push(Ok(())),
+                Err(error) if !ended && !is_fatal(&error) => verdicts.push(Err(self.classify(error))),
+                result => {
+                    let error = result.err().unwrap_or_else(|| {
+                        JobError::Failed("the handler ended the transaction it was given".to_owned())
+                    });
+                    return Err(Lost { at: Stage::Job(index), error });
+                }
+            }
+        }
+        failpoint::reach("commit_before");
+        self.guard.committed_frames.store(0, Ordering::Relaxed);
+        self.guard.commit(tx).map_err(lost(Stage::Commit))?;
+        failpoint::reach("commit_after");
+        let frames = self.guard.committed_frames.load(Ordering::Relaxed);
+        if frames > 0
+            && let Err(loss) = self.files.look_after_commit(frames)
+        {
+            return Err(lost(Stage::Commit)(self.lose(loss)));
+        }
+        self.health.commits.fetch_add(1, Ordering::Relaxed);
+        self.health.jobs.fetch_add(verdicts.len() as u64, Ordering::Relaxed);
+        Ok(verdicts)
+    }
+
+    fn run_in_savepoint(&self, tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), JobError> {
+        tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+        self.guard.set_job_end(Some(Instant::now() + self.settings.job_time_max));
+        let result = catch_unwind(AssertUnwindSafe(|| job.run(tx)))
+            .unwrap_or_else(|panic| Err(JobError::Failed(format!("panicked: {}", panic_text(&*panic)))));
+        self.guard.set_job_end(None);
+        if tx.is_autocommit() {
+            return result;
+        }
+        if let Err(error) = &result {
+            tx.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            self.note_in(tx, job, error)?;
+        }
+        tx.prepare_cached("RELEASE job")?.execute([])?;
+        result
+    }
+
+    /// That the job failed, in the transaction that undoes its work. An error is the storage's.
+    fn note_in(&self, tx: &Transaction<'_>, job: &mut dyn Job, error: &JobError) -> rusqlite::Result<()> {
+        if !job.has_note() || is_storage(error) {
+            return Ok(());
+        }
+        match job.note(tx, error) {
+            Err(error) if open::is_storage_error(&error) || tx.is_autocommit() => Err(error),
+            Err(error) => {
+                log::warn!("that a delivery failed could not be noted: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// After a lost transaction: that the job failed, in a transaction of its own. An error is the storage's.
+    fn note_failure(&self, job: &mut dyn Job, error: &JobError) -> rusqlite::Result<()> {
+        if !job.has_note() || is_storage(error) {
+            return Ok(());
+        }
+        let noted = open::begin_immediate(&self.conn).and_then(|tx| {
+            job.note(&tx, error)?;
+            self.guard.commit(tx)
+        });
+        match noted {
+            Err(error) if open::is_fatal_error(&error) => Err(error),
+            Err(error) => {
+                log::warn!("that a delivery failed could not be noted: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// After a lost transaction: each job in one of its own, so that only the guilty one fails.
+    pub(super) fn commit_singly(
+        &mut self,
+        jobs: &mut [Queued],
+        lost: Lost,
+        fatal: &mut Option<rusqlite::Error>,
+    ) -> Vec<Result<(), WriteError>> {
+        let count = jobs.len();
+        log::debug!("a batch of {count} was rolled back: {}", lost.error);
+        if lost.hinders_all() {
+            return self.refuse_all(count, lost.error, fatal);
+        }
+        if let [queued] = jobs {
+            *fatal = self.note_failure(queued.job.as_mut(), &lost.error).err();
+            return vec![Err(self.classify(lost.error))];
+        }
+        // a full disk may be the whole batch's doing: then the job at hand gets a try of its own as well
+        let mut known = Some(lost).filter(|lost| !is_storage(&lost.error));
+        let mut verdicts = Vec::with_capacity(count);
+        for (index, queued) in jobs.iter_mut().enumerate() {
+            let outcome = match known.take_if(|lost| lost.at == Stage::Job(index)) {
+                Some(lost) => Err(lost),
+                None => self.commit_together(std::slice::from_mut(queued)),
+            };
+            match outcome {
+                Ok(verdict) => verdicts.extend(verdict),
+                Err(lost) if lost.hinders_all() => {
+                    verdicts.extend(self.refuse_all(count - index, lost.error, fatal));
+                    break;
+                }
+                Err(lost) => {
+                    let noted = self.note_failure(queued.job.as_mut(), &lost.error);
+                    verdicts.push(Err(self.classify(lost.error)));
+                    if let Err(error) = noted {
+                        verdicts.extend(self.refuse_all(count - index - 1, JobError::Sql(error), fatal));
+                        break;
+                    }
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn refuse_all(
+        &self,
+        count: usize,
+        error: JobError,
+        fatal: &mut Option<rusqlite::Error>,
+    ) -> Vec<Result<(), WriteError>> {
+        let reason = self.classify_storage(&error);
+        if let JobError::Sql(error) = error
+            && open::is_fatal_error(&error)
+        {
+            *fatal = Some(error);
+        }
+        let refusal = || Err(WriteError::Unavailable(reason.clone()));
+        std::iter::repeat_with(refusal).take(count).collect()
+    }
+
+    pub(super) fn classify(&self, error: JobError) -> WriteError {
+        if is_storage(&error) {
+            WriteError::Unavailable(self.classify_storage(&error))
+        } else {
+            WriteError::Job(error)
+        }
+    }
+
+    fn classify_storage(&self, error: &JobError) -> String {
+        let code = match error {
+            JobError::Sql(error) => error.sqlite_error_code(),
+            JobError::Failed(_) => None,
+        };
+        self.health.disk_full.store(code == Some(ErrorCode::DiskFull), Ordering::Release);
+        error.to_string()
+    }
+}
+
+/// A transaction of which nothing was stored (after a failed COMMIT: perhaps something).
+pub(super) struct Lost {
+    at: Stage,
+    error: JobError,
+}
+
+impl Lost {
+    /// Whether another process holds the lock.
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        self.at == Stage::Begin && matches!(&self.error, JobError::Sql(error) if open::is_busy_error(error))
+    }
+
+    /// Whether the next job would fare no better: the lock is held, or the storage failed.
+    fn hinders_all(&self) -> bool {
+        self.at == Stage::Begin || is_fatal(&self.error)
+    }
+}
+
+/// Where a transaction was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Job(usize),
+    Commit,
+}

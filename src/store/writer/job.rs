@@ -1,0 +1,224 @@
+//! Jobs: what the writer is given to run, and how the sender learns the result.
+//!
+//! A job runs in a savepoint of the writer's transaction, perhaps more than once; it has no effect outside of it.
+//! It is settled exactly once, after COMMIT, also where the writer ends before it ran.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use rusqlite::{ErrorCode, Transaction};
+
+use crate::store::open;
+
+/// Why a job did not do its work. Its writes are undone; others in its batch are not touched.
+#[derive(Debug)]
+pub enum JobError {
+    /// A statement failed.
+    Sql(rusqlite::Error),
+    /// Anything else, in one sentence.
+    Failed(String),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sql(error) if self.is_timeout() => {
+                write!(f, "ran longer than limits.handler_timeout and was interrupted ({error})")
+            }
+            Self::Sql(error) => write!(f, "{error}"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl JobError {
+    /// Whether the job ran longer than it may.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Sql(error) if is_interrupted(error))
+    }
+}
+
+impl std::error::Error for JobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sql(error) => Some(error),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for JobError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// Why nothing was committed for a job.
+#[derive(Debug)]
+pub enum WriteError {
+    /// The job's own failure.
+    Job(JobError),
+    /// The store cannot take it now; the same job may succeed later.
+    Unavailable(String),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => write!(f, "{error}"),
+            Self::Unavailable(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Job(error) => Some(error),
+            Self::Unavailable(_) => None,
+        }
+    }
+}
+
+/// What is written where a job failed, in the commit that undid its work.
+pub type Note = Box<dyn FnMut(&Transaction<'_>, &JobError) -> rusqlite::Result<()> + Send>;
+
+pub(super) fn refuse(job: Box<dyn Job>, reason: &str) {
+    job.settle(Err(WriteError::Unavailable(reason.to_owned())));
+}
+
+/// A job with its result type hidden, so that one queue carries all kinds.
+pub(super) trait Job: Send {
+    /// Runs the work and keeps its value for `settle`.
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError>;
+    /// Whether [`Job::note`] writes anything.
+    fn has_note(&self) -> bool;
+    /// Writes down that the work failed.
+    fn note(&mut self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()>;
+    /// Tells the result. Consumes the job: nobody is told twice.
+    fn settle(self: Box<Self>, outcome: Result<(), WriteError>);
+}
+
+/// Settled exactly once: a job that is dropped on the way (the writer ended) is told so.
+pub(super) struct TypedJob<T, W, S>
+where
+    S: FnOnce(Result<T, WriteError>),
+{
+    pub(super) work: W,
+    pub(super) note: Option<Note>,
+    pub(super) settle: Option<S>,
+    pub(super) value: Option<T>,
+}
+
+impl<T, W, S> Drop for TypedJob<T, W, S>
+where
+    S: FnOnce(Result<T, WriteError>),
+{
+    fn drop(&mut self) {
+        if let Some(settle) = self.settle.take() {
+            settle(Err(WriteError::Unavailable("the writer ended".to_owned())));
+        }
+    }
+}
+
+impl<T, W, S> Job for TypedJob<T, W, S>
+where
+    T: Send,
+    W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send,
+    S: FnOnce(Result<T, WriteError>) + Send,
+{
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError> {
+        self.value = None;
+        self.value = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn has_note(&self) -> bool {
+        self.note.is_some()
+    }
+
+    fn note(&mut self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()> {
+        self.note.as_mut().map_or(Ok(()), |note| note(tx, error))
+    }
+
+    fn settle(mut self: Box<Self>, outcome: Result<(), WriteError>) {
+        let (Some(settle), value) = (self.settle.take(), self.value.take()) else {
+            return;
+        };
+        settle(
+            outcome.and_then(|()| {
+                value.ok_or_else(|| WriteError::Unavailable("the job did not run".to_owned()))
+            }),
+        );
+    }
+}
+
+/// Does nothing. Unlike the others it is not told when it is dropped on the way.
+pub(super) struct ProbeJob<F>(pub(super) F);
+
+impl<F: FnOnce() + Send> Job for ProbeJob<F> {
+    fn run(&mut self, _tx: &Transaction<'_>) -> Result<(), JobError> {
+        Ok(())
+    }
+
+    fn has_note(&self) -> bool {
+        false
+    }
+
+    fn note(&mut self, _tx: &Transaction<'_>, _error: &JobError) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    fn settle(self: Box<Self>, _outcome: Result<(), WriteError>) {
+        (self.0)();
+    }
+}
+
+/// A job of which is known what became of it.
+pub(super) struct Settled {
+    pub(super) job: Box<dyn Job>,
+    pub(super) verdict: Result<(), WriteError>,
+}
+
+impl Settled {
+    /// Telling one must not keep the others from being told.
+    pub(super) fn tell(self) {
+        let Self { job, verdict } = self;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.settle(verdict))) {
+            log::error!("an answer panicked: {}", panic_text(&*panic));
+        }
+    }
+}
+
+/// A job in the queue, and until when it has to be started.
+pub(super) struct Queued {
+    pub(super) job: Box<dyn Job>,
+    pub(super) start_by: Instant,
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn is_storage(error: &JobError) -> bool {
+    matches!(error, JobError::Sql(error) if open::is_storage_error(error))
+}
+
+pub(super) fn is_fatal(error: &JobError) -> bool {
+    matches!(error, JobError::Sql(error) if open::is_fatal_error(error))
+}
+
+fn is_interrupted(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
+}
+
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}

@@ -1,0 +1,239 @@
+//! The writer's thread: ready after one checkpoint, then turn by turn, and a last checkpoint at the end.
+//!
+//! Each turn takes what waits, commits it and has it answered. Idle, it looks at the disk, the files and the lock, so
+//! that readiness is true without a delivery.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failpoint;
+use crate::store::open;
+
+use super::holder::Holder;
+use super::job::{JobError, Queued, Settled, WriteError, refuse};
+use super::{QUEUE_JOBS_MAX, Writer};
+
+/// A fault of the storage that is neither a held lock nor a full disk is ours if it lasts: a start may cure it.
+const FAULT_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Answers from which on they are worth waking another thread: the writer goes on with the next batch.
+const HANDED_OVER_MIN: usize = 4;
+
+/// How often an idle writer looks at the disk and the log.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+
+/// How often a start that is kept waiting says so.
+const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Between two attempts to get ready.
+const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the second thread takes the answers from.
+type Answers = Sender<Vec<Settled>>;
+
+impl Writer {
+    /// Works until every handle is dropped, then checkpoints and returns `Ok`. An error means that the
+    /// storage failed: what is on the disk is unknown, and the process must end and start again.
+    ///
+    /// # Errors
+    /// The I/O error that ended it; whoever still waits is answered 'unavailable'.
+    pub fn run(mut self) -> rusqlite::Result<()> {
+        let (answers, settled) = mpsc::channel::<Vec<Settled>>();
+        thread::scope(move |scope| {
+            let second = thread::Builder::new().name("answers".to_owned());
+            let tell_all = move || settled.into_iter().flatten().for_each(Settled::tell);
+            if let Err(error) = second.spawn_scoped(scope, tell_all) {
+                log::warn!("cannot start the thread answers: {error}; the writer answers by itself");
+            }
+            let ended =
+                self.recover().and_then(|is_ready| if is_ready { self.work(&answers) } else { Ok(()) });
+            if ended.is_err() {
+                self.health.failed.store(true, Ordering::Release);
+                self.leave_files();
+            }
+            drop(answers); // the second thread ends when it has told everybody
+            ended
+        })
+    }
+
+    /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
+    /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that. `false`: it was
+    /// told to end before.
+    fn recover(&mut self) -> rusqlite::Result<bool> {
+        failpoint::reach("recovery_before");
+        // a short look each time, so that what the start waits for is told at once and a stop is noticed
+        self.conn.busy_timeout(open::START_BUSY_TIMEOUT)?;
+        let mut told_at: Option<Instant> = None;
+        loop {
+            let obstacle = match open::checkpoint(&self.conn, "TRUNCATE") {
+                Ok(done) if !done.busy => break,
+                Ok(_) => "another process holds the database (a shell with an open transaction?)".to_owned(),
+                Err(error) if open::is_fatal_error(&error) => return Err(error),
+                Err(error) => error.to_string(),
+            };
+            if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
+                told_at = Some(Instant::now());
+                log::warn!(
+                    "{}: {obstacle}; answering 503 until that is over",
+                    self.settings.database.display()
+                );
+            }
+            match self.queue.recv_timeout(RECOVERY_PAUSE) {
+                Ok(queued) => self.waiting.push_back(queued),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            }
+            self.refuse_late("the store is not ready yet");
+        }
+        failpoint::reach("recovery_after");
+        self.files.note_wal();
+        self.files.note_database();
+        open::wait_briefly_for_locks(&mut self.conn)?;
+        self.health.recovering.store(false, Ordering::Release);
+        Ok(true)
+    }
+
+    fn work(&mut self, answers: &Answers) -> rusqlite::Result<()> {
+        let mut is_open = true;
+        while is_open || !self.waiting.is_empty() {
+            self.read_disk();
+            if self.waiting.is_empty() {
+                match self.queue.recv_timeout(IDLE_TICK) {
+                    Ok(first) => self.waiting.push_back(first),
+                    Err(RecvTimeoutError::Timeout) => self.look_around()?,
+                    Err(RecvTimeoutError::Disconnected) => is_open = false,
+                }
+            }
+            self.take_turn(answers)?;
+            self.checkpoint()?;
+        }
+        match open::checkpoint(&self.conn, "TRUNCATE") {
+            Ok(done) if !done.busy => {}
+            Ok(_) => log::info!("another process reads the database: its WAL is left for the next start"),
+            Err(error) if open::is_fatal_error(&error) => return Err(error),
+            Err(error) => log::warn!("the WAL is left for the next start: {error}"),
+        }
+        Ok(())
+    }
+
+    /// Commits what waits, as far as one batch goes.
+    fn take_turn(&mut self, answers: &Answers) -> rusqlite::Result<()> {
+        // while the lock is held all are looked at, to be refused in time
+        let count = if self.blocked.is_some() { QUEUE_JOBS_MAX } else { self.settings.batch_jobs_max };
+        while !self.waiting.is_empty()
+            && self.waiting.len() < count
+            && let Ok(queued) = self.queue.try_recv()
+        {
+            self.waiting.push_back(queued);
+        }
+        self.refuse_late("waited too long for the store");
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.look_for_files()?;
+        let count = self.waiting.len().min(self.settings.batch_jobs_max);
+        let batch = self.waiting.drain(..count).collect();
+        self.process(batch, answers)
+    }
+
+    /// With nothing to do: whether the next delivery would be stored.
+    fn look_around(&mut self) -> rusqlite::Result<()> {
+        self.look_for_files()?;
+        if self.health.is_troubled() {
+            return self.try_again();
+        }
+        match self.write_lock.holder() {
+            Holder::Other(holder) => self.tell_blocked(holder),
+            Holder::NoOther | Holder::Unknown => self.unblocked(),
+        }
+        Ok(())
+    }
+
+    /// Stores a trifle, so that trouble which is over is not believed in until the next delivery.
+    fn try_again(&mut self) -> rusqlite::Result<()> {
+        let tried = open::begin_immediate(&self.conn).and_then(|tx| {
+            open::note_probe(&tx)?;
+            self.guard.commit(tx)
+        });
+        match tried {
+            Ok(()) => {
+                self.unblocked();
+                self.note_outcome(None)
+            }
+            Err(error) if open::is_busy_error(&error) => self.wait_for_lock(Vec::new()),
+            Err(error) if open::is_fatal_error(&error) => Err(error),
+            Err(error) => {
+                let reason = self.classify(JobError::Sql(error)).to_string();
+                self.note_outcome(Some(&reason))
+            }
+        }
+    }
+
+    /// Jobs whose senders have given up, or soon will.
+    fn refuse_late(&mut self, reason: &str) {
+        let now = Instant::now();
+        if !self.waiting.iter().any(|queued| queued.start_by < now) {
+            return;
+        }
+        let all = std::mem::take(&mut self.waiting);
+        let (late, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|queued| queued.start_by < now);
+        self.waiting = rest.into();
+        let blocked =
+            self.blocked.as_ref().map(|_| format!("{} holds the database's write lock", self.holder()));
+        if let Some(reason) = &blocked {
+            self.health.set_trouble(Some(reason));
+        }
+        for queued in late {
+            refuse(queued.job, blocked.as_deref().unwrap_or(reason));
+        }
+    }
+
+    /// What the last thing that was to be stored came to. An error means that only a start may help.
+    fn note_outcome(&mut self, refused: Option<&str>) -> rusqlite::Result<()> {
+        self.health.set_trouble(refused);
+        let Some(reason) = refused.filter(|_| !self.health.is_disk_low()) else {
+            self.faulty_since = None;
+            return Ok(());
+        };
+        if self.faulty_since.get_or_insert_with(Instant::now).elapsed() < FAULT_TIME_MAX {
+            return Ok(());
+        }
+        Err(open::io_failure(format!("nothing could be stored for {} s: {reason}", FAULT_TIME_MAX.as_secs())))
+    }
+
+    /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
+    fn process(&mut self, mut batch: Vec<Queued>, answers: &Answers) -> rusqlite::Result<()> {
+        let mut fatal = None;
+        let verdicts = match self.commit_together(&mut batch) {
+            Ok(verdicts) => verdicts,
+            Err(lost) if lost.is_held_elsewhere() => return self.wait_for_lock(batch),
+            Err(lost) => self.commit_singly(&mut batch, lost, &mut fatal),
+        };
+        self.unblocked();
+        for queued in batch.split_off(verdicts.len()).into_iter().rev() {
+            self.waiting.push_front(queued);
+        }
+        let refused = verdicts.iter().find_map(|verdict| match verdict {
+            Err(WriteError::Unavailable(reason)) => Some(reason.clone()),
+            _ => None,
+        });
+        // a transaction that wrote nothing says nothing of the room there is
+        let is_telling =
+            !self.health.is_disk_low() || self.guard.committed_frames.load(Ordering::Relaxed) > 0;
+        let noted =
+            if refused.is_some() || is_telling { self.note_outcome(refused.as_deref()) } else { Ok(()) };
+        if fatal.is_some() {
+            self.health.failed.store(true, Ordering::Release);
+        }
+        let settled =
+            batch.into_iter().zip(verdicts).map(|(queued, verdict)| Settled { job: queued.job, verdict });
+        if settled.len() < HANDED_OVER_MIN {
+            settled.for_each(Settled::tell);
+        } else if let Err(mpsc::SendError(settled)) = answers.send(settled.collect()) {
+            settled.into_iter().for_each(Settled::tell);
+        }
+        fatal.map_or(noted, Err)
+    }
+}
