@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inboxd::background::dispatcher::{Dispatcher, Step, Tick};
-use inboxd::clock;
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::store::open;
-use inboxd::store::outbox::{self, NewOperation};
-use inboxd::store::writer::{self, Writer};
-use inboxd::work::target::Target;
+use inboxd::internals::background::dispatcher::{Dispatcher, Step, Tick};
+use inboxd::internals::clock;
+use inboxd::internals::store::open;
+use inboxd::internals::store::outbox::{self, NewOperation};
+use inboxd::internals::store::writer::{self, Writer};
+use inboxd::internals::work::target::Target;
 use ureq::Agent;
 
 const THREADS: usize = 8;

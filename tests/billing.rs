@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use inboxd::books::invoices::{self, Invoice, Status, Step, step};
-use inboxd::books::ledger::{self, Booked, Payment};
 use inboxd::handlers::{Billing, Event, Handled, Handler};
-use inboxd::store::reviews;
+use inboxd::internals::books::invoices::{self, Invoice, Status, Step, step};
+use inboxd::internals::books::ledger::{self, Booked, Payment};
+use inboxd::internals::store::reviews;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use inboxd::clock;
-use inboxd::store::open;
-use inboxd::work::timeline;
+use inboxd::internals::clock;
+use inboxd::internals::store::open;
+use inboxd::internals::work::timeline;
 use support::{Daemon, invoice_event};
 
 const DAY_MS: i64 = 86_400_000;

@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use inboxd::intake::front::{
+use inboxd::internals::intake::front::{
     Bounds, Front, Handle, Listener, Relay, Request, Settings, WayBack, raise_descriptor_limit,
 };
 use sha2::{Digest, Sha256};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use inboxd::verify::{Delivery, Headers, Scheme, Secret, Unsigned, Verified, Verifier, sign};
+use inboxd::internals::verify::{Delivery, Headers, Scheme, Secret, Unsigned, Verified, Verifier, sign};
 use p256::ecdsa::signature::Signer as _;
 use support::app::{App, Seen, respond};
 use support::{Daemon, now_s};
@@ -236,7 +236,7 @@ fn a_body_that_twilio_covers_by_its_hash_in_the_url_is_handed_on_in_the_same_way
         ("application/json; charset=utf-8", r#"{"EventType":"onMessageAdded","MessageSid":"IM9"}"#),
     ];
     for (number, (content_type, body)) in bodies.into_iter().enumerate() {
-        let path = inboxd::verify::with_body_hash("/webhooks/e", body.as_bytes());
+        let path = inboxd::internals::verify::with_body_hash("/webhooks/e", body.as_bytes());
         let mut lines = signed("twilio", SECRET, &format!("https://hooks.example.com{path}"), body);
         lines.pop();
         lines.push(format!("Content-Type: {content_type}"));

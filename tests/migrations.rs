@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use inboxd::store::open::{self, Migration, OpenError, SCHEMA, Schema};
+use inboxd::internals::store::open::{self, Migration, OpenError, SCHEMA, Schema};
 use rusqlite::Connection;
 use support::{Daemon, invoice_event};
 use tempfile::TempDir;

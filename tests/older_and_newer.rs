@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use inboxd::verify::{
+use inboxd::internals::verify::{
     Delivery, Headers, Rejection, Scheme, Secret, Unsigned, Verified, VerifiedEvent, Verifier, sign,
     with_body_hash,
 };

@@ -462,9 +462,9 @@ fn what_waits_for_an_order_is_no_backlog_that_anybody_is_told_of() {
                                              received_at_ms, error_class, last_error)
                   VALUES ('stripe', 'shop', ?1, '{}', zeroblob(32), 'pending', 9, ?2, ?3, 'x')";
     shop.conn.execute(insert, ("evt_1", 1, Some("parked"))).unwrap();
-    assert_eq!(inboxd::store::inbox::oldest_waiting_ms(&shop.conn).unwrap(), None);
+    assert_eq!(inboxd::internals::store::inbox::oldest_waiting_ms(&shop.conn).unwrap(), None);
     shop.conn.execute(insert, ("evt_2", 2, Some("handler"))).unwrap();
-    assert_eq!(inboxd::store::inbox::oldest_waiting_ms(&shop.conn).unwrap(), Some(2));
+    assert_eq!(inboxd::internals::store::inbox::oldest_waiting_ms(&shop.conn).unwrap(), Some(2));
 }
 
 #[test]

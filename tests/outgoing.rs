@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use inboxd::outgoing::{Client, NoAnswer};
+use inboxd::internals::outgoing::{Client, NoAnswer};
 use rustix::net::sockopt::set_socket_linger;
 use support::app::Absent;
 use support::{Daemon, github_signature};

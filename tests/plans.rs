@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use inboxd::store::open;
+use inboxd::internals::store::open;
 use rusqlite::Connection;
 
 /// Statements that read a table, or an index, from one end to the other, and why that is right.

@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use inboxd::verify::{
+use inboxd::internals::verify::{
     Delivery, Headers, Preset, Rejection, Scheme, Secret, Unsigned, Verified, VerifiedEvent, Verifier,
     explain, presets, report, sign, with_time_and_signature,
 };

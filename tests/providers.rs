@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::Signer as _;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use inboxd::verify::presets;
+use inboxd::internals::verify::presets;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use support::app::App;

@@ -8,10 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use inboxd::intake::front::raise_descriptor_limit;
-use inboxd::intake::proxy;
-use inboxd::store::open;
-use inboxd::store::writer::{Settings, Writer};
+use inboxd::internals::intake::front::raise_descriptor_limit;
+use inboxd::internals::intake::proxy;
+use inboxd::internals::store::open;
+use inboxd::internals::store::writer::{Settings, Writer};
 use support::app::{Absent, App, Gate, respond};
 use support::{Client, Daemon, STRIPE_SECRET, hmac_hex, now_s, stripe_signature};
 

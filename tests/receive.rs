@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::intake::receive::{self, Incoming, Outcome};
-use inboxd::store::open;
-use inboxd::store::writer::{Settings, WriteError, Writer};
-use inboxd::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
-use inboxd::work::endpoint::Endpoint;
-use inboxd::work::screen::{self, Disposition};
+use inboxd::internals::intake::receive::{self, Incoming, Outcome};
+use inboxd::internals::store::open;
+use inboxd::internals::store::writer::{Settings, WriteError, Writer};
+use inboxd::internals::verify::{Delivery, Headers, Unsigned, Verified, VerifiedEvent, sign};
+use inboxd::internals::work::endpoint::Endpoint;
+use inboxd::internals::work::screen::{self, Disposition};
 use rusqlite::Transaction;
 use support::count;
 use tempfile::TempDir;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use inboxd::config::{AlertFormat, AlertVia};
-use inboxd::outgoing::{Client, Network, Reach};
+use inboxd::internals::outgoing::{Client, Network, Reach};
 use support::app::App;
 use ureq::config::Config;
 use ureq::http::Uri;
@@ -302,7 +302,7 @@ fn an_alert_uses_the_same_door() {
     let app = App::answering(200);
     let send = |url: &str| {
         let via = AlertVia::Url { url: url.to_owned(), format: AlertFormat::Text };
-        inboxd::background::alerts::send(&via, "hello")
+        inboxd::internals::background::alerts::send(&via, "hello")
     };
     send(&app.url).unwrap();
     assert!(app.bodies()[0].ends_with(": hello"));

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use inboxd::verify::{
+use inboxd::internals::verify::{
     CustomScheme, Delivery, Headers, Preset, Rejection, Report, Scheme, Secret, Unsigned, Verified,
     VerifiedEvent, Verifier, explain, presets, report, sign,
 };

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use inboxd::background::worker::{Settings, Step, Worker};
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError};
-use inboxd::intake::receive::{self, Outcome};
-use inboxd::store::open;
-use inboxd::store::writer::{self, Writer, WriterHandle};
-use inboxd::work::endpoint::Endpoint;
-use inboxd::work::held::Held;
-use inboxd::work::screen;
+use inboxd::internals::background::worker::{Settings, Step, Worker};
+use inboxd::internals::intake::receive::{self, Outcome};
+use inboxd::internals::store::open;
+use inboxd::internals::store::writer::{self, Writer, WriterHandle};
+use inboxd::internals::work::endpoint::Endpoint;
+use inboxd::internals::work::held::Held;
+use inboxd::internals::work::screen;
 use rusqlite::Transaction;
 use support::{count, text};
 
@@ -378,7 +378,7 @@ fn a_worker_that_lost_its_lease_changes_nothing() {
         .writer
         .as_ref()
         .unwrap()
-        .run(|tx| Ok(inboxd::store::inbox::queue::is_held(tx, 1, "slow")?))
+        .run(|tx| Ok(inboxd::internals::store::inbox::queue::is_held(tx, 1, "slow")?))
         .unwrap();
     assert!(!settled);
     assert_eq!(count(&dir, EFFECTS), 1);

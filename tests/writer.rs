@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use inboxd::store::open;
-use inboxd::store::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
+use inboxd::internals::store::open;
+use inboxd::internals::store::writer::{JobError, Settings, WriteError, Writer, WriterHandle};
 use rusqlite::{Connection, StatementStatus, Transaction};
 use tempfile::TempDir;
 

@@ -102,7 +102,7 @@ fn wait(conn: &Connection, count: usize) {
                                              body_sha256, state, available_at_ms, received_at_ms)
                   VALUES ('stripe', 'billing', ?1, 'invoice.paid', ?2, 0, '{}', ?3, zeroblob(32), 'pending', ?4, ?4)";
     conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let now_ms = inboxd::clock::now_ms();
+    let now_ms = inboxd::internals::clock::now_ms();
     for number in 0..count {
         let load::Event { id, invoice, body } = load::event("b", number);
         conn.prepare_cached(insert).unwrap().execute((id, invoice, body, now_ms)).unwrap();
@@ -117,7 +117,7 @@ fn fill(dir: &TempDir, rows: usize) {
         "PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; PRAGMA wal_autocheckpoint = 20000",
     )
     .unwrap();
-    let now_ms = inboxd::clock::now_ms();
+    let now_ms = inboxd::internals::clock::now_ms();
     let body = load::event("x", 0).body;
     for from in (0..rows).step_by(STEP) {
         let to = (from + STEP).min(rows);

@@ -84,7 +84,7 @@ pub(crate) fn request(body: &str, t: i64) -> Vec<u8> {
 }
 
 pub(crate) fn now_s() -> i64 {
-    inboxd::clock::now_ms() / 1000
+    inboxd::internals::clock::now_ms() / 1000
 }
 
 /// Sends all requests over so many connections, one at a time on each; events per second.

@@ -135,7 +135,8 @@ fn round(number: usize) -> Round {
         rate
     };
     let grouped =
-        inboxd::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+        inboxd::internals::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0)
+            .batch_jobs_max;
     let raw_events = events("rb", 60_000);
     let raw_64 = costing(60_000, &mut || raw(&raw_events, 64));
     drop(raw_events);
@@ -170,7 +171,8 @@ fn slow_fsync() {
     slow_disk::install();
     slow_disk::delay(Duration::from_millis(2));
     let grouped =
-        inboxd::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0).batch_jobs_max;
+        inboxd::internals::store::writer::Settings::new(std::path::PathBuf::new(), Duration::ZERO, 0)
+            .batch_jobs_max;
     let run = |name: String, count: usize, batch_jobs_max: usize| {
         let requests = Events::new(&name, count).signed();
         let stack = Stack::start(Upstream::Daemon { batch_jobs_max });
@@ -200,7 +202,7 @@ fn slow_fsync() {
 /// the same schema with the same durability.
 fn raw(events: &Events, batch: usize) -> f64 {
     let dir = tempfile::tempdir_in(stack::base()).unwrap();
-    let conn = inboxd::store::open::open_writer(&dir.path().join("inboxd.db")).unwrap();
+    let conn = inboxd::internals::store::open::open_writer(&dir.path().join("inboxd.db")).unwrap();
     conn.pragma_update(None, "wal_autocheckpoint", 1000).unwrap();
     let started = Instant::now();
     for chunk in events.all.chunks(batch) {

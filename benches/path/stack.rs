@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers;
-use inboxd::intake::deliveries::App;
-use inboxd::intake::front::{self, Bounds, Front, Listener, Relay};
-use inboxd::intake::proxy::Proxy;
-use inboxd::intake::receive;
-use inboxd::store::open;
-use inboxd::store::writer::{self, Writer};
-use inboxd::verify::{Delivery, Headers, Verified, Verifier};
-use inboxd::work::endpoint::Endpoint;
-use inboxd::work::screen;
+use inboxd::internals::intake::deliveries::App;
+use inboxd::internals::intake::front::{self, Bounds, Front, Listener, Relay};
+use inboxd::internals::intake::proxy::Proxy;
+use inboxd::internals::intake::receive;
+use inboxd::internals::store::open;
+use inboxd::internals::store::writer::{self, Writer};
+use inboxd::internals::verify::{Delivery, Headers, Verified, Verifier};
+use inboxd::internals::work::endpoint::Endpoint;
+use inboxd::internals::work::screen;
 use tempfile::TempDir;
 
 pub(crate) const CONFIG: &str = r#"
@@ -152,7 +152,7 @@ fn verify_one(relay: &Relay, verifier: &Verifier) -> bool {
     let headers = Headers::from_iter(request.headers);
     let delivery =
         Delivery { method: &request.method, url: &request.target, headers: &headers, body: request.body };
-    let is_good = verifier.verify(delivery, inboxd::clock::now_ms()).is_ok();
+    let is_good = verifier.verify(delivery, inboxd::internals::clock::now_ms()).is_ok();
     let (status, body) = (if is_good { "200 OK" } else { "400 Bad Request" }, r#"{"outcome":"processed"}"#);
     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     way_back.send(answer.as_bytes()).unwrap();
@@ -171,7 +171,7 @@ pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     let writer = thread::spawn(move || writer.run());
     let billing = handlers::Registry::new().find("billing").unwrap();
     let endpoint = Arc::new(Endpoint::new(endpoint, vec![billing]));
-    let now_ms = inboxd::clock::now_ms();
+    let now_ms = inboxd::internals::clock::now_ms();
     let verified: Vec<_> = events
         .all
         .iter()

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use inboxd::verify::{Delivery, Headers, Scheme, Secret, Verifier, explain, presets, report};
+use inboxd::internals::verify::{Delivery, Headers, Scheme, Secret, Verifier, explain, presets, report};
 use libfuzzer_sys::fuzz_target;
 
 /// A key that fits: the presets with public keys take points that are on their curves.
