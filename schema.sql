@@ -160,6 +160,8 @@ CREATE TABLE webhook_conflicts (
 -- The same other body is kept once, however often it comes.
 CREATE UNIQUE INDEX webhook_conflicts_key ON webhook_conflicts (inbox_id, body_sha256);
 
+-- BOOKS: the tables of the built-in handlers. An application's own file (`database = …`) does not get them.
+
 -- The state of each invoice, moved by the transitions declared in invoices.rs and by nothing else.
 CREATE TABLE invoices (
   id             TEXT    PRIMARY KEY,             -- the provider's invoice id
@@ -237,6 +239,8 @@ BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entr
 CREATE TRIGGER ledger_entries_are_not_replaced BEFORE INSERT ON ledger_entries
 WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE entry_key = NEW.entry_key OR id = NEW.id)
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: this entry is in the books'); END;
+
+-- END OF BOOKS
 
 -- What must happen outside this file: written in the event's transaction, delivered afterwards.
 CREATE TABLE outbox (

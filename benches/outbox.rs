@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
+use inboxd::handlers::Registry;
 use inboxd::internals::background::dispatcher::{Dispatcher, Step, Tick};
 use inboxd::internals::clock;
 use inboxd::internals::store::open;
@@ -83,7 +84,9 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
     let running = thread::spawn(move || writer.run());
     let config = format!("[destination.app]\nurl = \"{url}\"\nsign = \"none\"\nthreads = {THREADS}\n");
     std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
-    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let config =
+        Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+            .unwrap();
     let target = Target::new(config.destinations.into_iter().next().unwrap(), &[]).unwrap();
     for from in (0..rows).step_by(1_000) {
         let payload = payload.to_owned();

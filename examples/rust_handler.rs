@@ -42,7 +42,7 @@ impl Handler for Credits {
 fn main() -> Result<(), Box<dyn Error>> {
     let file = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: rust_handler CONFIG")?);
     let registry = Registry::new().with(Credits);
-    let config = Config::load_with(Some(&file), MissingSecrets::Report, registry.names())?;
+    let config = Config::load(Some(&file), MissingSecrets::Report, registry.facts())?;
     let mut daemon = Daemon::start_with(config, &registry)?;
     daemon.wait_until_ready();
     std::fs::write(file.with_extension("ready"), daemon.webhooks().to_string())?;

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use inboxd::config::{AlertFormat, AlertVia, Config, MissingSecrets};
+use inboxd::handlers::Registry;
 use serde_json::Value;
 use support::app::{App, respond};
 use support::{Daemon, Ran, invoice_event};
@@ -82,7 +83,12 @@ fn the_shape_is_known_by_the_receivers_host() {
     ];
     for (url, wanted) in hosts {
         let dir = support::folder(&config(&format!("url = \"{url}\"")), &[]);
-        let loaded = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::ReadNone).unwrap();
+        let loaded = Config::load(
+            Some(&dir.path().join("inboxd.toml")),
+            MissingSecrets::ReadNone,
+            Registry::new().facts(),
+        )
+        .unwrap();
         let via = loaded.alert.unwrap().via;
         assert_eq!(via, AlertVia::Url { url: url.to_owned(), format: wanted }, "{url}");
     }

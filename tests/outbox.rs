@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
 use inboxd::internals::background::dispatcher::{Dispatcher, Step, Tick};
 use inboxd::internals::intake::deliveries;
 use inboxd::internals::intake::front::{self, Front, Listener, Relay};
@@ -88,7 +88,12 @@ impl Process {
         support::write_secret(dir.path(), "one.secret", STANDARD_SECRETS[0]);
         support::write_secret(dir.path(), "two.secret", STANDARD_SECRETS[1]);
         support::write_secret(dir.path(), "token.secret", "Bearer the-token");
-        let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+        let config = Config::load(
+            Some(&dir.path().join("inboxd.toml")),
+            MissingSecrets::Report,
+            Registry::new().facts(),
+        )
+        .unwrap();
         let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Doubter)];
         let endpoints: Vec<_> = config
             .endpoints

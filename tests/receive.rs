@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
-use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
 use inboxd::internals::intake::receive::{self, Incoming, Outcome};
 use inboxd::internals::store::open;
 use inboxd::internals::store::writer::{Settings, WriteError, Writer};
@@ -49,7 +49,9 @@ fn configured(dir: &std::path::Path) -> Configured {
     std::fs::write(dir.join("inboxd.toml"), support::CONFIG).unwrap();
     support::write_secret(dir, "stripe.secret", support::STRIPE_SECRET);
     support::write_secret(dir, "github.secret", support::GITHUB_SECRET);
-    let config = Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let config =
+        Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+            .unwrap();
     config.endpoints.into_iter().next().unwrap()
 }
 
@@ -104,7 +106,9 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("inboxd.toml"), LINE_CONFIG).unwrap();
     support::write_secret(dir.path(), "line.secret", "a secret of the line tests");
-    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let config =
+        Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+            .unwrap();
     let endpoint = Arc::new(Endpoint::new(
         config.endpoints.into_iter().next().unwrap(),
         vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
@@ -210,7 +214,9 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
     let config = "data_dir = \"data\"\n[endpoint.cash]\nprovider = \"gocardless\"\nsecrets = [\"file:s\"]\naccount = \"OR1\"\n";
     std::fs::write(dir.path().join("inboxd.toml"), config).unwrap();
     support::write_secret(dir.path(), "s", "a secret of the cash tests");
-    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let config =
+        Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+            .unwrap();
     let endpoint = Endpoint::new(
         config.endpoints.into_iter().next().unwrap(),
         vec![Arc::new(Fails { failures: 0, calls: AtomicUsize::new(0) })],

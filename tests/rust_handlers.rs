@@ -123,7 +123,7 @@ fn a_handler_that_cannot_start_ends_the_start_and_leaves_nothing() {
     let dir = folder(CONFIG, &[]);
     let registry = Registry::new().with(NeverStarts);
     let file = dir.path().join("inboxd.toml");
-    let config = Config::load_with(Some(&file), MissingSecrets::Report, registry.names()).unwrap();
+    let config = Config::load(Some(&file), MissingSecrets::Report, registry.facts()).unwrap();
     let error = Daemon::start_with(config, &registry).unwrap_err();
     assert_eq!(error.to_string(), "handler credits: no licence");
     let conn = support::open(&dir.path().join("data/inboxd.db"));

@@ -162,7 +162,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("work::retry", &[]),
     (
         "handlers",
-        &["books::ledger", "books::invoices", "books::orders", "store::inbox", "store::outbox", "wake"],
+        &[
+            "books::ledger",
+            "books::invoices",
+            "books::orders",
+            // what a handler says of itself, in the words of the configuration's rules
+            "config",
+            "store::inbox",
+            "store::outbox",
+            "wake",
+        ],
     ),
     ("books", &[]),
     ("books::ledger", &[]),

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
-use inboxd::handlers::{Event, Handled, Handler, HandlerError};
+use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
 use inboxd::internals::background::worker::{Settings, Step, Worker};
 use inboxd::internals::intake::receive::{self, Outcome};
 use inboxd::internals::store::open;
@@ -96,7 +96,9 @@ impl Process {
         std::fs::write(dir.join("inboxd.toml"), config).unwrap();
         support::write_secret(dir, "stripe.secret", support::STRIPE_SECRET);
         support::write_secret(dir, "github.secret", support::GITHUB_SECRET);
-        let config = Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report).unwrap();
+        let config =
+            Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+                .unwrap();
         let config = config.endpoints.into_iter().next().unwrap();
         let endpoint = Arc::new(Endpoint::new(config, vec![handler]));
         let worker = Worker::new(handle.clone(), &[Arc::clone(&endpoint)], settings);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers;
+use inboxd::handlers::Registry;
 use inboxd::internals::intake::deliveries::App;
 use inboxd::internals::intake::front::{self, Bounds, Front, Listener, Relay};
 use inboxd::internals::intake::proxy::Proxy;
@@ -72,7 +73,12 @@ pub(crate) struct Stack {
 impl Stack {
     pub(crate) fn start(upstream: Upstream) -> Self {
         let dir = folder();
-        let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+        let config = Config::load(
+            Some(&dir.path().join("inboxd.toml")),
+            MissingSecrets::Report,
+            Registry::new().facts(),
+        )
+        .unwrap();
         let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
         let endpoint = config.endpoints.into_iter().next().unwrap();
         let (workers, writer) = match upstream {
@@ -162,7 +168,9 @@ fn verify_one(relay: &Relay, verifier: &Verifier) -> bool {
 /// The writer alone: events that are verified already, as many queued as HTTP would queue.
 pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     let dir = folder();
-    let config = Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report).unwrap();
+    let config =
+        Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
+            .unwrap();
     std::fs::create_dir(&config.data_dir).unwrap();
     let endpoint = config.endpoints.into_iter().next().unwrap();
     let conn = open::open_writer(&config.database).unwrap();

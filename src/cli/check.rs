@@ -9,10 +9,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::config::{
-    Address, BUILT_IN_HANDLERS, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem,
-    is_absent,
+    Address, Config, ConfigError, Endpoint, Fingerprints, MissingSecrets, Problem, is_absent,
 };
 use crate::daemon;
+use crate::handlers::Registry;
 use crate::terminal::printable;
 use rustix::fs::Access;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
     let mut config = context.read(MissingSecrets::LeaveCredentials)?;
     let (problems, warnings) = daemon::check(&config);
     config.warnings.extend(warnings);
-    config.warnings.extend(of_either_mode(&config));
+    config.warnings.extend(of_either_mode(&config, context.registry()));
     if problems.is_empty() {
         return Ok(config);
     }
@@ -57,11 +57,11 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
 }
 
 /// Test events move no money, and the books do not say which were tests.
-fn of_either_mode(config: &Config) -> Vec<String> {
+fn of_either_mode(config: &Config, registry: &Registry) -> Vec<String> {
     let books = |endpoint: &&Endpoint| {
         let names = endpoint.handlers.iter().map(ToString::to_string);
         endpoint.provider == "stripe"
-            && names.into_iter().any(|name| BUILT_IN_HANDLERS.contains(&name.as_str()))
+            && names.into_iter().any(|name| registry.find(&name).is_some_and(|handler| handler.is_money()))
     };
     // a development instance is for test events
     let endpoints = config.endpoints.iter().filter(|_| config.file.is_some()).filter(books);

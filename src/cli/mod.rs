@@ -132,7 +132,7 @@ impl Context {
 
     /// As [`Context::load`], for a verb that reports what is wrong in its own way.
     pub(crate) fn read(&self, missing: MissingSecrets) -> Result<Config, ConfigError> {
-        Config::load_with(self.config_file(), missing, self.registry.names())
+        Config::load(self.config_file(), missing, self.registry.facts())
     }
 
     /// The handlers that endpoints may name.

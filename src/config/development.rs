@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::check::{self, Checker, DATA_DIR, OWN_SECRETS};
 use super::raw::{RawConfig, RawEndpoint};
 use super::secrets::{self, Style};
-use super::{Config, ConfigError, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
+use super::{Config, ConfigError, HandlerFacts, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
 
 /// Whoever tries things out wants to know why something was refused.
 const KEEP_REFUSED: u64 = 20;
@@ -42,8 +42,13 @@ const ENDPOINTS: [Preset; 2] = [
 ];
 
 /// The development instance in `base`, which is empty for the current directory.
-pub(super) fn config(base: &Path, missing: MissingSecrets) -> Result<Config, ConfigError> {
+pub(super) fn config(
+    base: &Path,
+    handlers: Vec<HandlerFacts>,
+    missing: MissingSecrets,
+) -> Result<Config, ConfigError> {
     let mut checker = Checker::new(base.to_owned());
+    checker.handlers = handlers;
     checker.missing = missing;
     let mut raw = RawConfig::default();
     raw.debug.keep_refused = Some(KEEP_REFUSED);
@@ -132,6 +137,10 @@ fn secret(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn handlers() -> Vec<HandlerFacts> {
+        vec![HandlerFacts { name: "billing".to_owned(), ..HandlerFacts::default() }]
+    }
     use crate::config::HandlerName;
 
     fn secrets(config: &Config) -> Vec<&[u8]> {
@@ -141,17 +150,17 @@ mod tests {
     #[test]
     fn secrets_are_made_only_when_asked_for_and_stay_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        let looked_at = config(folder.path(), MissingSecrets::Report).unwrap();
+        let looked_at = config(folder.path(), handlers(), MissingSecrets::Report).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         assert_eq!(looked_at.endpoints.len() + looked_at.warnings.len(), 2);
 
-        let made = config(folder.path(), MissingSecrets::Make).unwrap();
+        let made = config(folder.path(), handlers(), MissingSecrets::Make).unwrap();
         let paths: Vec<_> = made.endpoints.iter().map(|endpoint| endpoint.path.as_str()).collect();
         assert_eq!(paths, ["/webhooks/stripe", "/webhooks/github"]);
         assert_eq!(made.endpoints[0].handlers, [HandlerName::Named("billing".to_owned())]);
         assert!(made.warnings.is_empty(), "{:?}", made.warnings);
 
-        let again = config(folder.path(), MissingSecrets::Report).unwrap();
+        let again = config(folder.path(), handlers(), MissingSecrets::Report).unwrap();
         assert_eq!(secrets(&made), secrets(&again));
     }
 }

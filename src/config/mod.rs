@@ -233,8 +233,22 @@ impl fmt::Display for HandlerName {
     }
 }
 
-/// The handlers that every inboxd has.
-pub const BUILT_IN_HANDLERS: [&str; 2] = ["billing", "orders"];
+/// What a registered handler says of itself, as far as the rules of a configuration depend on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HandlerFacts {
+    /// The name that `handlers` lists.
+    pub name: String,
+    /// Whether it keeps tables of inboxd's own schema, which an application's file does not have.
+    pub keeps_tables: bool,
+    /// Whether it acts on what only the body says, so that the signature must cover the body.
+    pub needs_signed_body: bool,
+    /// Whether it books money: a test event must not be booked like a real one.
+    pub is_money: bool,
+    /// The presets whose events it understands; empty: any provider's.
+    pub providers: Vec<&'static str>,
+    /// Whether the endpoint's `notify` is the only destination it writes outbox rows for.
+    pub writes_to_notify_only: bool,
+}
 
 /// The `account` of an endpoint that takes events of any account, but of one.
 pub const ACCOUNT_REQUIRED: &str = "required";
@@ -459,28 +473,19 @@ pub enum MissingSecrets {
 
 impl Config {
     /// Reads and checks the configuration: the named file, else the first of [`DEFAULT_FILES`] that
-    /// exists, else the development instance.
+    /// exists, else the development instance. `handlers` are those that the file may list beside `sql:DIR`:
+    /// `Registry::facts`.
     ///
     /// # Errors
     /// Every problem found, each with key, value, rule and what to do.
-    pub fn load(named: Option<&Path>, missing: MissingSecrets) -> Result<Self, ConfigError> {
-        Self::load_with(named, missing, BUILT_IN_HANDLERS)
-    }
-
-    /// As [`Config::load`], for a program with handlers of its own: `handlers` are all the names that
-    /// the file may list beside `sql:DIR`.
-    ///
-    /// # Errors
-    /// As [`Config::load`].
-    pub fn load_with<'a>(
+    pub fn load(
         named: Option<&Path>,
         missing: MissingSecrets,
-        handlers: impl IntoIterator<Item = &'a str>,
+        handlers: Vec<HandlerFacts>,
     ) -> Result<Self, ConfigError> {
-        let handlers = handlers.into_iter().map(str::to_owned).collect();
         match locate(named)? {
             Some(file) => check::config(document::read(&file)?, &file, handlers, missing),
-            None => development::config(Path::new(""), missing),
+            None => development::config(Path::new(""), handlers, missing),
         }
     }
 }
@@ -642,6 +647,11 @@ pub fn preset_exists(provider: &str) -> bool {
 /// The preset's own name, where another one was typed.
 fn preset_name(provider: &str) -> &str {
     presets::find(provider).map_or(provider, |preset| preset.name)
+}
+
+/// What people call the provider.
+fn preset_title(provider: &str) -> &str {
+    presets::find(provider).map_or(provider, |preset| preset.title)
 }
 
 /// Whether the provider never redelivers by itself, so that work must not fail in the request.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Transaction};
 
 use super::{StartError, WAIT_TOLD_EVERY};
-use crate::config::{self, Config, HandlerName, Problem, Sign};
+use crate::config::{Config, Endpoint, HandlerName, Problem, Sign};
 use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
 use crate::handlers::{Handler, Registry};
 use crate::store::open::{self, Home, OpenError};
@@ -67,9 +67,8 @@ fn start(
     handlers: &[Arc<dyn Handler>],
     storage: impl Fn(rusqlite::Error) -> StartError,
 ) -> Result<(), StartError> {
-    let is_built_in = |handler: &&Arc<dyn Handler>| config::BUILT_IN_HANDLERS.contains(&handler.name());
-    if handlers.iter().all(|handler| is_built_in(&handler)) {
-        // they have nothing to make, so the start need not wait for whoever writes to the file
+    if !handlers.iter().any(|handler| handler.has_start()) {
+        // the start need not wait for whoever writes to the file
         return Ok(());
     }
     let tx = begin(conn).map_err(&storage)?;
@@ -228,7 +227,7 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
 
 /// What these files send is signed as their endpoint's provider signs, which takes a key of ours.
 fn cannot_be_signed(config: &Config, dir: &PathBuf, sends_to: &BTreeSet<String>) -> Vec<Problem> {
-    let runs_it = |endpoint: &&config::Endpoint| {
+    let runs_it = |endpoint: &&Endpoint| {
         let is_dir =
             |handler: &HandlerName| matches!(handler, HandlerName::Sql { dir: own, .. } if own == dir);
         endpoint.handlers.iter().any(is_dir) && !endpoint.verifier.scheme().can_sign()

@@ -19,7 +19,7 @@ use rusqlite::Transaction;
 use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
-use super::{Event, Handled, Handler, HandlerError, Message, notify};
+use super::{Event, Handled, Handler, HandlerError, Message, Table, notify};
 use crate::books::invoices::{self, Noted, Report, Status, Step};
 use crate::books::ledger::{self, Booked, Payment};
 
@@ -46,6 +46,30 @@ impl Handler for Billing {
             "/data/object/object",
             "/data/object/status",
         ])
+    }
+
+    fn tables(&self) -> &[Table] {
+        const { &[Table::own("invoices"), Table::own("ledger_entries")] }
+    }
+
+    fn needs_signed_body(&self) -> bool {
+        true
+    }
+
+    fn is_money(&self) -> bool {
+        true
+    }
+
+    fn providers(&self) -> &[&'static str] {
+        &["stripe"]
+    }
+
+    fn writes_to_notify_only(&self) -> bool {
+        true
+    }
+
+    fn has_start(&self) -> bool {
+        false
     }
 
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {

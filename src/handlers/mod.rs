@@ -20,6 +20,7 @@ use serde_json::Value;
 pub use billing::Billing;
 pub use orders::Orders;
 
+use crate::config::HandlerFacts;
 use crate::store::outbox::{self, NewOperation};
 
 /// What a handler is told about the event. All of it was verified, or read back from the inbox.
@@ -125,6 +126,27 @@ impl From<rusqlite::Error> for HandlerError {
     }
 }
 
+/// A table of inboxd's schema that a handler keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Its name in `schema.sql`.
+    pub name: &'static str,
+    /// Whether the application and SQL handlers may insert into it and update it as well.
+    pub is_shared: bool,
+}
+
+impl Table {
+    /// One that only inboxd writes.
+    pub const fn own(name: &'static str) -> Self {
+        Self { name, is_shared: false }
+    }
+
+    /// One that the application writes as well.
+    pub const fn shared(name: &'static str) -> Self {
+        Self { name, is_shared: true }
+    }
+}
+
 /// Business work inside the event's transaction.
 pub trait Handler: Send + Sync {
     /// The name used in the configuration and in logs.
@@ -139,6 +161,38 @@ pub trait Handler: Send + Sync {
     /// to) is quarantined.
     fn reads(&self) -> Option<&[&'static str]> {
         None
+    }
+
+    /// Tables of inboxd's own schema that it keeps. An application's file (`database = …`) has none of them, so
+    /// such a handler cannot be named there.
+    fn tables(&self) -> &[Table] {
+        &[]
+    }
+
+    /// Whether it acts on what only the body says: it cannot be named where the provider does not sign the body.
+    fn needs_signed_body(&self) -> bool {
+        false
+    }
+
+    /// Whether it books money: `check` asks for `livemode` then, so that no test event is booked like a real one.
+    fn is_money(&self) -> bool {
+        false
+    }
+
+    /// The presets whose events it understands; empty: any provider's.
+    fn providers(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// Whether [`Event::notify`] is the only destination that it writes outbox rows for.
+    fn writes_to_notify_only(&self) -> bool {
+        false
+    }
+
+    /// Whether [`start`](Handler::start) does anything. Where no handler has a start, inboxd begins without waiting
+    /// for the lock on the file.
+    fn has_start(&self) -> bool {
+        true
     }
 
     /// Runs once before the first event, in a transaction that is committed only when every handler
@@ -223,6 +277,31 @@ fn notify(tx: &Transaction<'_>, event: &Event<'_>, message: Message) -> rusqlite
     Ok(())
 }
 
+/// The handlers that every inboxd has: the one list of them.
+fn built_in() -> [Arc<dyn Handler>; 2] {
+    [Arc::new(Billing), Arc::new(Orders)]
+}
+
+/// Tables of inboxd's that the application and SQL handlers may write as well.
+fn shared_tables() -> Vec<&'static str> {
+    let mut shared = Vec::new();
+    for handler in built_in() {
+        shared.extend(handler.tables().iter().filter(|table| table.is_shared).map(|table| table.name));
+    }
+    shared
+}
+
+fn facts_of(handler: &dyn Handler) -> HandlerFacts {
+    HandlerFacts {
+        name: handler.name().to_owned(),
+        keeps_tables: !handler.tables().is_empty(),
+        needs_signed_body: handler.needs_signed_body(),
+        is_money: handler.is_money(),
+        providers: handler.providers().to_vec(),
+        writes_to_notify_only: handler.writes_to_notify_only(),
+    }
+}
+
 /// The handlers that a configuration can name: the built-in ones, and those of a program that uses
 /// inboxd as a library.
 ///
@@ -256,7 +335,8 @@ pub struct Registry {
 impl Registry {
     /// The built-in handlers.
     pub fn new() -> Self {
-        Self { handlers: BTreeMap::new() }.with(Billing).with(Orders)
+        let named = built_in().map(|handler| (handler.name().to_owned(), handler));
+        Self { handlers: BTreeMap::from(named) }
     }
 
     /// Adds a handler under its name; one of the same name is replaced.
@@ -269,6 +349,11 @@ impl Registry {
     /// The names that `handlers` in a configuration may list, beside `sql:DIR`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
+    }
+
+    /// What the rules of a configuration ask of each handler.
+    pub fn facts(&self) -> Vec<HandlerFacts> {
+        self.handlers.values().map(|handler| facts_of(handler.as_ref())).collect()
     }
 
     /// The handler of that name.
@@ -286,5 +371,23 @@ impl Default for Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.names()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::store::open::{Home, own_tables};
+
+    #[test]
+    fn the_tables_of_the_built_in_handlers_are_those_that_an_applications_file_lacks() {
+        let of = |home| own_tables(home).expect("schema.sql").into_iter().collect::<BTreeSet<_>>();
+        let application = of(Home::Application { allow_wal: true });
+        let lacking: BTreeSet<_> = of(Home::Own).difference(&application).cloned().collect();
+        let handlers = built_in();
+        let named = handlers.iter().flat_map(|handler| handler.tables());
+        assert_eq!(named.map(|table| table.name.to_owned()).collect::<BTreeSet<_>>(), lacking);
     }
 }

@@ -16,7 +16,7 @@ use rusqlite::Transaction;
 use serde_json::{Value, json};
 
 use super::fields::{amount, currency, id_text};
-use super::{Event, Handled, Handler, HandlerError, Message, Park, notify};
+use super::{Event, Handled, Handler, HandlerError, Message, Park, Table, notify};
 use crate::books::orders::{self, NewOrder, Paid, Payment};
 use crate::store::inbox::queue;
 
@@ -61,6 +61,30 @@ impl Handler for Orders {
             "/data/object/payment_intent",
             "/data/object/payment_status",
         ])
+    }
+
+    fn tables(&self) -> &[Table] {
+        const { &[Table::shared("orders")] }
+    }
+
+    fn needs_signed_body(&self) -> bool {
+        true
+    }
+
+    fn is_money(&self) -> bool {
+        true
+    }
+
+    fn providers(&self) -> &[&'static str] {
+        &["stripe"]
+    }
+
+    fn writes_to_notify_only(&self) -> bool {
+        true
+    }
+
+    fn has_start(&self) -> bool {
+        false
     }
 
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {

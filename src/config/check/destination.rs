@@ -7,7 +7,7 @@ use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use super::{Checker, duration_text};
 use crate::config::raw::{RawDestination, RawDuration};
-use crate::config::{BUILT_IN_HANDLERS, BodyFormat, Destination, Endpoint, HandlerName, Mode, Order, Sign};
+use crate::config::{BodyFormat, Destination, Endpoint, HandlerName, Mode, Order, Sign};
 use crate::outgoing::{Client, Network, literal, url_rule};
 use crate::verify::{Scheme, Secret};
 
@@ -128,8 +128,11 @@ impl Checker {
     fn uses(&mut self, key: &str, name: &str, endpoints: &[Endpoint]) {
         let forwards = |endpoint: &Endpoint| endpoint.forward.iter().any(|used| used == name);
         let notifies = |endpoint: &Endpoint| endpoint.notify.as_deref() == Some(name);
-        // a handler that is not ours may name any destination
-        let may_name_it = |endpoint: &Endpoint| !endpoint.handlers.iter().all(is_built_in);
+        let writes_to_notify_only = |handler: &HandlerName| match handler {
+            HandlerName::Named(name) => self.handler(name).is_some_and(|facts| facts.writes_to_notify_only),
+            HandlerName::Sql { .. } => false,
+        };
+        let may_name_it = |endpoint: &Endpoint| !endpoint.handlers.iter().all(writes_to_notify_only);
         if !endpoints.iter().any(|it| forwards(it) || notifies(it) || may_name_it(it)) {
             self.warn(format!("{key}: is used by no endpoint"));
         }
@@ -250,9 +253,4 @@ fn is_ours(header: &str) -> bool {
     ];
     let header = header.to_ascii_lowercase();
     OURS.contains(&header.as_str()) || header.starts_with("inboxd-")
-}
-
-/// Whether the handler writes to `notify` alone; others name destinations themselves.
-fn is_built_in(handler: &HandlerName) -> bool {
-    matches!(handler, HandlerName::Named(name) if BUILT_IN_HANDLERS.contains(&name.as_str()))
 }

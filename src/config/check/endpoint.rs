@@ -8,15 +8,14 @@ use super::{Checker, suggest};
 use crate::config::raw::RawEndpoint;
 use crate::config::wrapping;
 use crate::config::{
-    ACCOUNT_REQUIRED, BUILT_IN_HANDLERS, Endpoint, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch,
-    Replay, duration_text, preset_exists, preset_name, preset_names, preset_never_retries, scheme_of,
+    ACCOUNT_REQUIRED, Endpoint, HandlerFacts, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch,
+    Replay, duration_text, preset_exists, preset_name, preset_names, preset_never_retries, preset_title,
+    scheme_of,
 };
 use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
 
 /// From here on a tolerance is odd.
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
-/// Handlers that move money: what they read must be signed.
-const MONEY_HANDLERS: [&str; 2] = ["billing", "orders"];
 /// The front waits 30 s for an answer.
 const PROXY_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 /// Paths that the listener answers itself.
@@ -117,12 +116,8 @@ impl Checker {
     /// What the provider's way of signing and waiting rules out.
     fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, mode: Mode) {
         let name = scheme.name();
-        for handler in raw.handlers.iter().filter(|name| MONEY_HANDLERS.contains(&name.as_str())) {
-            if !scheme.body_signed() {
-                self.problem(format!("{key}.handlers"), format!(
-                    "\"{handler}\": books money, and {name} does not sign the body; take it out, and fetch the object from the provider instead"
-                ));
-            }
+        if !scheme.body_signed() {
+            self.none_needs_the_body_signed(key, raw, name);
         }
         if raw.account.as_deref() == Some(ACCOUNT_REQUIRED) && !scheme.names_account() {
             self.problem(
@@ -148,6 +143,19 @@ impl Checker {
             let rule = "sends several events in one request, and the application can answer for one only";
             let advice = "write mode = \"async\" and keep forward: each event is sent to it by itself";
             self.problem(format!("{key}.mode"), format!("\"proxy\": {name} {rule}; {advice}"));
+        }
+    }
+
+    fn none_needs_the_body_signed(&mut self, key: &str, raw: &RawEndpoint, scheme: &str) {
+        for typed in &raw.handlers {
+            let needs = match self.handler(typed) {
+                Some(HandlerFacts { needs_signed_body: true, is_money: true, .. }) => "books money",
+                Some(HandlerFacts { needs_signed_body: true, .. }) => "acts on what the body says",
+                Some(_) | None => continue,
+            };
+            self.problem(format!("{key}.handlers"), format!(
+                "\"{typed}\": {needs}, and {scheme} does not sign the body; take it out, and fetch the object from the provider instead"
+            ));
         }
     }
 
@@ -217,26 +225,35 @@ impl Checker {
                 self.problem(&key, format!("\"{typed}\": is listed twice; name each handler once"));
             } else if let Some(dir) = typed.strip_prefix("sql:") {
                 handlers.push(HandlerName::Sql { typed: typed.clone(), dir: self.sql_dir(&key, typed, dir) });
-            } else if !self.handlers.contains(typed) {
-                let known = self.handlers.iter().map(String::as_str).chain(["sql:DIR"]);
-                let advice = suggest::advice(typed, known);
-                self.problem(&key, format!("\"{typed}\": is unknown; {advice}"));
-            } else if self.is_embedded && BUILT_IN_HANDLERS.contains(&typed.as_str()) {
-                let rule = "keeps its tables in inboxd's own file; with `database` write a folder \"sql:DIR\" for your own tables, or use data_dir";
-                self.problem(&key, format!("\"{typed}\": {rule}"));
             } else {
-                handlers.push(HandlerName::Named(typed.clone()));
-            }
-        }
-        let is_other = |provider: &str| provider != "stripe" && provider != "custom";
-        for name in raw.handlers.iter().filter(|name| BUILT_IN_HANDLERS.contains(&name.as_str())) {
-            if raw.provider.as_deref().is_some_and(is_other) {
-                self.warn(format!(
-                    "{key}: \"{name}\" understands Stripe's events and ignores what this provider sends"
-                ));
+                handlers.extend(self.registered_handler(&key, typed, raw.provider.as_deref()));
             }
         }
         handlers
+    }
+
+    fn registered_handler(&mut self, key: &str, typed: &str, provider: Option<&str>) -> Option<HandlerName> {
+        let Some(facts) = self.handler(typed).cloned() else {
+            let known = self.handlers.iter().map(|handler| handler.name.as_str()).chain(["sql:DIR"]);
+            let advice = suggest::advice(typed, known);
+            self.problem(key, format!("\"{typed}\": is unknown; {advice}"));
+            return None;
+        };
+        if self.is_embedded && facts.keeps_tables {
+            let rule = "keeps its tables in inboxd's own file; with `database` write a folder \"sql:DIR\" for your own tables, or use data_dir";
+            self.problem(key, format!("\"{typed}\": {rule}"));
+            return None;
+        }
+        // what a custom scheme's sender sends is not known here
+        let understands = |provider: &str| provider == "custom" || facts.providers.contains(&provider);
+        if !facts.providers.is_empty() && provider.map(preset_name).is_some_and(|it| !understands(it)) {
+            let whose: Vec<_> = facts.providers.iter().map(|name| preset_title(name)).collect();
+            self.warn(format!(
+                "{key}: \"{typed}\" understands {}'s events and ignores what this provider sends",
+                whose.join(" and ")
+            ));
+        }
+        Some(HandlerName::Named(typed.to_owned()))
     }
 
     /// The folder of SQL files; what is in them is tried against the database, not here.

@@ -16,8 +16,8 @@ use super::raw::{
 };
 use super::secrets::Reading;
 use super::{
-    Address, BUILT_IN_HANDLERS, Config, ConfigError, Embedded, Instance, Limits, Listen, MissingSecrets,
-    Problem, Retention, Sketch, duration_text, parse_duration, parse_size, secrets, suggest, wrapping,
+    Address, Config, ConfigError, Embedded, HandlerFacts, Instance, Limits, Listen, MissingSecrets, Problem,
+    Retention, Sketch, duration_text, parse_duration, parse_size, secrets, suggest, wrapping,
 };
 use crate::outgoing::base_url_rule;
 use crate::verify::Secret;
@@ -47,7 +47,7 @@ const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
 pub(super) fn config(
     document: Document,
     file: &Path,
-    handlers: Vec<String>,
+    handlers: Vec<HandlerFacts>,
     missing: MissingSecrets,
 ) -> Result<Config, ConfigError> {
     let checker = Checker { handlers, missing, ..Checker::of_document(&document, file) };
@@ -165,8 +165,8 @@ pub(super) struct Checker {
     warnings: Vec<String>,
     /// The endpoint of each path seen so far.
     paths: BTreeMap<String, String>,
-    /// Names that `handlers` may list.
-    handlers: Vec<String>,
+    /// Those that `handlers` may list.
+    pub(super) handlers: Vec<HandlerFacts>,
     /// Whether the database is the application's.
     is_embedded: bool,
     pub(super) missing: MissingSecrets,
@@ -183,7 +183,7 @@ impl Checker {
             problems: Vec::new(),
             warnings: Vec::new(),
             paths: BTreeMap::new(),
-            handlers: BUILT_IN_HANDLERS.map(str::to_owned).to_vec(),
+            handlers: Vec::new(),
             is_embedded: false,
             missing: MissingSecrets::Report,
             reading: Reading::default(),
@@ -218,6 +218,11 @@ impl Checker {
         if !is_told {
             self.problem(key, message);
         }
+    }
+
+    /// The registered handler of that name.
+    fn handler(&self, name: &str) -> Option<&HandlerFacts> {
+        self.handlers.iter().find(|handler| handler.name == name)
     }
 
     pub(super) fn warn(&mut self, warning: String) {

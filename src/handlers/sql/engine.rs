@@ -16,11 +16,9 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperati
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Transaction};
 
+use crate::handlers::shared_tables;
 use crate::store::outbox::{self, Queued};
 use crate::wake::lock;
-
-/// Of inboxd's tables, the ones that the application and its SQL may insert into and update.
-const SHARED_TABLES: [&str; 1] = ["orders"];
 
 /// Names that begin so are inboxd's, whether or not there is such a table yet.
 const OWN_PREFIX: &str = "inboxd_";
@@ -76,6 +74,8 @@ pub struct Surroundings {
 pub struct Engine {
     mode: AtomicU8,
     surroundings: Surroundings,
+    /// Of inboxd's tables, the ones that the application and its SQL may insert into and update.
+    shared_tables: Vec<&'static str>,
     denied: Mutex<Option<String>>,
     call: Mutex<Call>,
     /// Sees what is committed: while the writer holds the lock, the state its transaction began with.
@@ -111,6 +111,7 @@ impl Engine {
         let engine = Arc::new(Self {
             mode: AtomicU8::new(Mode::Own as u8),
             surroundings,
+            shared_tables: shared_tables(),
             denied: Mutex::default(),
             call: Mutex::default(),
             committed: committed.map(Mutex::new),
@@ -262,7 +263,7 @@ impl Engine {
         if table.to_ascii_lowercase().starts_with("sqlite_") {
             return Err(format!("writes {table}, which is SQLite's own"));
         }
-        if self.is_own(table) && !(is_kept && SHARED_TABLES.contains(&table)) {
+        if self.is_own(table) && !(is_kept && self.shared_tables.contains(&table)) {
             return Err(format!("writes {table}, which is inboxd's own: it can be read, not written"));
         }
         Ok(())

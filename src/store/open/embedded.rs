@@ -17,8 +17,8 @@ use super::{
 };
 use crate::store::meta;
 
-/// The tables of the built-in handlers: all that is not made in an application's file.
-const OF_HANDLERS: [&str; 3] = ["ledger_entries", "invoices", "orders"];
+/// What stands between these two lines of `schema.sql` is not made in an application's file.
+const BOOKS: [&str; 2] = ["-- BOOKS:", "-- END OF BOOKS"];
 
 /// How long the switch to write-ahead logging waits for the application to let go of the file.
 const SWITCH_TIME_MAX: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(super) struct Object {
     pub(super) sql: String,
 }
 
-/// The objects of `schema.sql`, in its order; for an application's file without [`OF_HANDLERS`].
+/// The objects of `schema.sql`, in its order; for an application's file without the books.
 pub(super) fn objects(is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
     objects_of(&SCHEMA, is_embedded)
 }
@@ -39,22 +39,24 @@ pub(super) fn objects(is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
 /// As [`objects`], of another version.
 pub(super) fn objects_of(schema: &Schema, is_embedded: bool) -> rusqlite::Result<Vec<Object>> {
     let wanted = Connection::open_in_memory()?;
-    wanted.execute_batch(schema.sql)?;
-    let mut statement = wanted.prepare(
-        "SELECT type, name, sql, tbl_name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid",
-    )?;
-    let rows = statement.query_map([], |row| {
-        let table: String = row.get(3)?;
-        Ok((table, Object { kind: row.get(0)?, name: row.get(1)?, sql: row.get(2)? }))
-    })?;
-    let mut objects = Vec::new();
-    for row in rows {
-        let (table, object) = row?;
-        if !is_embedded || !OF_HANDLERS.contains(&table.as_str()) {
-            objects.push(object);
-        }
+    if is_embedded {
+        let (before, after) = around_the_books(schema.sql);
+        wanted.execute_batch(before)?;
+        wanted.execute_batch(after)?;
+    } else {
+        wanted.execute_batch(schema.sql)?;
     }
-    Ok(objects)
+    let mut statement =
+        wanted.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")?;
+    let rows = statement
+        .query_map([], |row| Ok(Object { kind: row.get(0)?, name: row.get(1)?, sql: row.get(2)? }))?;
+    rows.collect()
+}
+
+fn around_the_books(schema: &str) -> (&str, &str) {
+    let [begin, end] = BOOKS;
+    let (before, rest) = schema.split_once(begin).unwrap_or((schema, ""));
+    (before, rest.split_once(end).map_or("", |(_, after)| after))
 }
 
 /// Opens the writer's connection to an application's file, making inboxd's tables where they are missing.
