@@ -547,15 +547,15 @@ fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i128, Flaw> {
 /// An event whose signature held. It exists only because the check passed; nobody can make or change one:
 ///
 /// ```compile_fail,E0451
-/// fn forge(real: inboxd::verify::VerifiedEvent) -> inboxd::verify::VerifiedEvent {
-///     inboxd::verify::VerifiedEvent { event_id: String::from("evt_forged"), ..real }
+/// fn forge(real: inboxd::internals::verify::VerifiedEvent) -> inboxd::verify::VerifiedEvent {
+///     inboxd::internals::verify::VerifiedEvent { event_id: String::from("evt_forged"), ..real }
 /// }
 /// ```
 ///
 /// (What it says can be read:)
 ///
 /// ```
-/// fn read(real: &inboxd::verify::VerifiedEvent) -> &str {
+/// fn read(real: &inboxd::internals::verify::VerifiedEvent) -> &str {
 ///     real.event_id()
 /// }
 /// ```

@@ -1,7 +1,8 @@
-//! Group commit: `BEGIN IMMEDIATE`, each job in a savepoint, one COMMIT; and what is done when that fails.
+//! Group commit: `BEGIN IMMEDIATE`, the jobs, one COMMIT; and what is done when that fails.
 //!
 //! [`Writer::commit_together`] is the only place that commits events. It never goes on in a transaction that SQLite
-//! has ended: after every job it is asked whether the transaction still stands.
+//! has ended: after every job it asks whether the transaction still stands. Jobs run without savepoints until one of
+//! them fails; that batch is rolled back and run again with a savepoint per job, and so are the next batches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -18,28 +19,52 @@ use super::job::{Job, JobError, Queued, WriteError, is_fatal, is_storage, panic_
 /// After so long a batch is committed as far as it got; what is left of it is the next.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(250);
 
+/// Batches that run with savepoints after a job failed. Savepoints cost about a twentieth of an event's processor
+/// time, so they are left out while all succeeds; but where an application fails for every tenth event, running most
+/// batches twice would cost far more.
+const SAVEPOINT_BATCHES: u32 = 64;
+
 impl Writer {
-    /// One transaction over all jobs, each in a savepoint: a job's own failure undoes that job alone.
+    /// Commits the jobs as one batch. Where a job fails that has others beside it, all are run again with savepoints.
+    pub(super) fn commit_batch(&mut self, jobs: &mut [Queued]) -> Result<Vec<Result<(), WriteError>>, Lost> {
+        match self.commit_together(jobs) {
+            Err(lost) if lost.at == Stage::Unsheltered && jobs.len() > 1 => {
+                log::debug!("a batch of {} runs again with savepoints: {}", jobs.len(), lost.error);
+                self.savepoint_batches = SAVEPOINT_BATCHES;
+                self.commit_together(jobs)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// One transaction over all jobs. With savepoints, a job's own failure undoes that job alone; without, it undoes
+    /// the whole batch.
     ///
     /// After [`BATCH_TIME_MAX`] it commits what it has run: there are fewer verdicts than jobs then.
-    pub(super) fn commit_together(
-        &mut self,
-        jobs: &mut [Queued],
-    ) -> Result<Vec<Result<(), WriteError>>, Lost> {
+    fn commit_together(&mut self, jobs: &mut [Queued]) -> Result<Vec<Result<(), WriteError>>, Lost> {
         let lost = |at: Stage| move |error: rusqlite::Error| Lost { at, error: JobError::Sql(error) };
         let tx = open::begin_immediate(&self.conn).map_err(lost(Stage::Begin))?;
         let begun_after = self.guard.rollbacks.load(Ordering::Acquire);
         let begun = Instant::now();
+        let with_savepoints = self.savepoint_batches > 0;
         let mut verdicts = Vec::with_capacity(jobs.len());
         for (index, queued) in jobs.iter_mut().enumerate() {
             if index > 0 && begun.elapsed() >= BATCH_TIME_MAX {
                 break;
             }
-            let result = self.run_in_savepoint(&tx, queued.job.as_mut());
+            let job = queued.job.as_mut();
+            let result =
+                if with_savepoints { self.run_in_savepoint(&tx, job) } else { self.run_timed(&tx, job) };
             let ended = tx.is_autocommit() || self.guard.rollbacks.load(Ordering::Acquire) != begun_after;
             match result {
                 Ok(()) if !ended => verdicts.push(Ok(())),
-                Err(error) if !ended && !is_fatal(&error) => verdicts.push(Err(self.classify(error))),
+                Err(error) if !ended && !is_fatal(&error) => {
+                    if !with_savepoints {
+                        return Err(Lost { at: Stage::Unsheltered, error });
+                    }
+                    self.savepoint_batches = SAVEPOINT_BATCHES;
+                    verdicts.push(Err(self.classify(error)));
+                }
                 result => {
                     let error = result.err().unwrap_or_else(|| {
                         JobError::Failed("the handler ended the transaction it was given".to_owned())
@@ -52,6 +77,7 @@ impl Writer {
         self.guard.committed_frames.store(0, Ordering::Relaxed);
         self.guard.commit(tx).map_err(lost(Stage::Commit))?;
         failpoint::reach("commit_after");
+        self.savepoint_batches = self.savepoint_batches.saturating_sub(1);
         let frames = self.guard.committed_frames.load(Ordering::Relaxed);
         if frames > 0
             && let Err(loss) = self.files.look_after_commit(frames)
@@ -63,12 +89,18 @@ impl Writer {
         Ok(verdicts)
     }
 
-    fn run_in_savepoint(&self, tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), JobError> {
-        tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+    /// Runs a job within its time. A panic is its failure.
+    fn run_timed(&self, tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), JobError> {
         self.guard.set_job_end(Some(Instant::now() + self.settings.job_time_max));
         let result = catch_unwind(AssertUnwindSafe(|| job.run(tx)))
             .unwrap_or_else(|panic| Err(JobError::Failed(format!("panicked: {}", panic_text(&*panic)))));
         self.guard.set_job_end(None);
+        result
+    }
+
+    fn run_in_savepoint(&self, tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), JobError> {
+        tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+        let result = self.run_timed(tx, job);
         if tx.is_autocommit() {
             return result;
         }
@@ -213,6 +245,9 @@ impl Lost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begin,
+    /// SQLite ended it during the job of this index.
     Job(usize),
+    /// A job failed, and the batch had no savepoints to undo that job alone.
+    Unsheltered,
     Commit,
 }

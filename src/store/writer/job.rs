@@ -1,6 +1,6 @@
 //! Jobs: what the writer is given to run, and how the sender learns the result.
 //!
-//! A job runs in a savepoint of the writer's transaction, perhaps more than once; it has no effect outside of it.
+//! A job runs in the writer's transaction, perhaps more than once; it has no effect outside of it.
 //! It is settled exactly once, after COMMIT, also where the writer ends before it ran.
 
 use std::fmt;

@@ -1,9 +1,8 @@
 //! The writer: the one thread that owns the one write connection, and group commit.
 //!
-//! It takes what is queued (no artificial wait), runs each job in a savepoint of its own inside one
-//! `BEGIN IMMEDIATE`, commits once, and only then releases the answers: one fsync serves many
-//! requests, and a lone request waits for nobody. A second thread sends the answers of a large batch,
-//! so that the next one runs meanwhile. It never answers before COMMIT returned, never goes on in a
+//! It takes the queued jobs (no artificial wait), runs them inside one `BEGIN IMMEDIATE`, commits once, and only then
+//! sends the answers: one fsync serves many requests, and a lone request waits for no other. A second thread sends the
+//! answers of a large batch, so that the next one runs meanwhile. The writer never answers before COMMIT returned, never goes on in a
 //! transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::collections::VecDeque;
@@ -174,6 +173,8 @@ pub struct Writer {
     /// Since when nothing could be stored for a reason that is neither a held lock nor a full disk.
     faulty_since: Option<Instant>,
     settings: Settings,
+    /// How many of the next batches run with savepoints.
+    savepoint_batches: u32,
     health: Arc<Health>,
     guard: Arc<Guard>,
     disk_read_at: Option<Instant>,
@@ -207,6 +208,7 @@ impl Writer {
             files: Files::of(&settings.database, page_bytes),
             loss: None,
             settings,
+            savepoint_batches: 0,
             health: Arc::clone(&health),
             guard,
             disk_read_at: None,

@@ -206,7 +206,7 @@ impl Writer {
     /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
     fn process(&mut self, mut batch: Vec<Queued>, answers: &Answers) -> rusqlite::Result<()> {
         let mut fatal = None;
-        let verdicts = match self.commit_together(&mut batch) {
+        let verdicts = match self.commit_batch(&mut batch) {
             Ok(verdicts) => verdicts,
             Err(lost) if lost.is_held_elsewhere() => return self.wait_for_lock(batch),
             Err(lost) => self.commit_singly(&mut batch, lost, &mut fatal),
