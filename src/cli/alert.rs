@@ -1,11 +1,18 @@
-//! `alert test`: tries out how people are told.
+//! `alert`: tests the alert channel.
 
 use crate::background::alerts::{self, Sent};
 use crate::config::MissingSecrets;
 use crate::terminal::printable;
+use clap::Subcommand;
 
-use super::args::AlertVerb;
 use super::{Context, Exit, Failure, put};
+
+/// Test the alert channel
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertVerb {
+    /// Send a test message the way [alert] says
+    Test,
+}
 
 /// Sends one message the way `[alert]` says.
 pub(crate) fn run(verb: &AlertVerb, context: &Context) -> Result<(), Failure> {

@@ -14,11 +14,22 @@ use crate::config::{
 use crate::daemon;
 use crate::handlers::Registry;
 use crate::terminal::printable;
+use clap::Args;
 use rustix::fs::Access;
 use serde_json::{Value, json};
 
-use super::args::CheckArgs;
 use super::{Context, Failure, put, say};
+
+/// Check the configuration and say everything that is wrong with it
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Print the configuration in effect, all defaults included, as TOML
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Print one JSON object: ok, file, problems, warnings, config
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Exit 0, or 3 with every problem on stderr. Reads secrets, makes none, writes nothing.
 pub(crate) fn run(args: &CheckArgs, context: &Context) -> Result<(), Failure> {

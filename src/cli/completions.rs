@@ -1,10 +1,18 @@
 //! `completions`: a completion script on stdout.
 
 use crate::config::Instance;
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 
-use super::args::{Cli, CompletionsArgs, Names};
+use super::args::{Cli, Names};
 use super::{Context, Failure, put};
+
+/// Print shell completions
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
 
 /// Exit 0. The script knows the providers, and the endpoints and destinations that are configured now.
 pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> Result<(), Failure> {

@@ -19,11 +19,16 @@ use crate::store::open;
 use crate::store::reviews;
 use crate::verify::presets::{self, Preset};
 use crate::verify::{Scheme, Secret, Unsigned, sign};
+use clap::Args;
 use rusqlite::Connection;
 
 use super::send::agent;
 use super::store::table;
 use super::{Exit, Failure, put, say};
+
+/// Show the guarantees with a real daemon in a temporary folder
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {}
 
 const CONFIG: &str = r#"
 data_dir = "data"

@@ -6,15 +6,84 @@ use crate::config::{Instance, closest};
 use crate::store::inbox::failures::{self, FailingEvent};
 use crate::store::inbox::{self, Event, Filter};
 use crate::terminal::printable;
+use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{EventArgs, EventsBodyArgs, EventsListArgs, EventsShowArgs, EventsVerb, FAILING, Filters};
+use super::args::{ListArgs, SharedFilters};
 use super::conflicts;
 use super::store::{self, read_failed, short_time, since_and_until};
 use super::story::Story;
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+/// Look at received events
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsVerb {
+    /// List events, newest first
+    List(EventsListArgs),
+    /// Show one event with all that is known about it
+    Show(EventsShowArgs),
+    /// Print one event's body, byte for byte
+    Body(EventsBodyArgs),
+}
+
+/// `events list`
+#[derive(Debug, Args)]
+pub(crate) struct EventsListArgs {
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    #[command(flatten)]
+    pub(crate) show: ListArgs,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `events show`
+#[derive(Debug, Args)]
+pub(crate) struct EventsShowArgs {
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `events body`
+#[derive(Debug, Args)]
+pub(crate) struct EventsBodyArgs {
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    /// Instead, the other body of this number that came under the id [default: 1]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1")]
+    pub(crate) conflict: Option<usize>,
+}
+
+/// One event.
+#[derive(Debug, Args)]
+pub(crate) struct EventArgs {
+    /// The provider's event id
+    pub(crate) event_id: String,
+    /// The endpoint, where the id is found on several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+}
+
+/// The state of events that are not stored, because their work fails.
+pub(crate) const FAILING: &str = "failing";
+
+/// The filters of events; they add up.
+#[derive(Debug, Args)]
+pub(crate) struct Filters {
+    #[command(flatten)]
+    pub(crate) shared: SharedFilters,
+    /// Only in this state
+    ///
+    /// "failing": events whose work fails, so that they are not stored and the provider sends them again
+    #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined", FAILING])]
+    pub(crate) state: Option<String>,
+}
 
 /// `list`, `show` and `body`.
 pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {

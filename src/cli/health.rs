@@ -2,10 +2,18 @@
 
 use crate::config::Instance;
 use crate::daemon::{self, Report};
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::args::HealthArgs;
 use super::{Context, Exit, Failure, put};
+
+/// Ask the running daemon whether it is ready: exit 0 or 8
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// Print one JSON object: running, ready, reasons, pid, started_at_ms
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Exit 0 for ready, 8 for everything else.
 pub(crate) fn run(args: &HealthArgs, context: &Context) -> Result<(), Failure> {

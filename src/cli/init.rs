@@ -8,9 +8,29 @@ use std::path::{Path, PathBuf};
 use crate::config::{DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names};
 use crate::verify::Scheme;
 use crate::verify::presets::{self, Preset};
+use clap::Args;
 
-use super::args::InitArgs;
+use super::args::Names;
 use super::{Context, Exit, Failure, put, say};
+
+/// Write a short configuration file to start from
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Where to write it [default: --config, else inboxd.toml]
+    pub(crate) path: Option<PathBuf>,
+    /// Who sends: a name from `inboxd providers list`, or custom
+    #[arg(long, default_value = "stripe", value_parser = Names::of_providers(), hide_possible_values = true)]
+    pub(crate) provider: String,
+    /// The endpoint's name [default: billing for stripe, else the provider's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// Replace an existing file
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// For the units in systemd/: secrets as credentials, the unit's drop-in to stdout, and the next steps
+    #[arg(long)]
+    pub(crate) systemd: bool,
+}
 
 /// What the unit reads.
 const SERVICE_FILE: &str = "/etc/inboxd/inboxd.toml";

@@ -3,15 +3,18 @@
 use std::io::{self, Write};
 
 use crate::config::DEFAULT_FILES;
-use clap::{Command, CommandFactory};
+use crate::verify::presets;
+use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-
-use crate::verify::presets;
 
 use super::args::Cli;
 use super::providers::facts;
 use super::{Exit, Failure, put};
+
+/// Print the manual page
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {}
 
 /// Exit 0.
 pub(crate) fn run() -> Result<(), Failure> {

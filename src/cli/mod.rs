@@ -16,7 +16,7 @@ use crate::handlers::Registry;
 use crate::logging;
 use crate::terminal::printable;
 use crate::verify::Secret;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use serde_json::Value;
 
 mod args;
@@ -51,7 +51,7 @@ mod man;
 
 pub(crate) use failure::{Exit, Failure};
 
-use args::{Cli, Verb};
+use args::Cli;
 
 /// Runs the command line `inboxd` for a program with these handlers, and returns its exit code: a program with
 /// handlers of its own gets every verb.
@@ -85,33 +85,67 @@ fn typed(registry: Registry) -> Exit {
             };
         }
     };
-    conclude(run(cli, registry))
+    let context = Context { config: cli.config, registry };
+    conclude(cli.verb.run(&context))
 }
 
-fn run(cli: Cli, registry: Registry) -> Result<(), Failure> {
-    let context = Context { config: cli.config, registry };
-    match cli.verb {
-        Verb::Serve(args) => serve::run(&args, &context),
-        Verb::Check(args) => check::run(&args, &context),
-        Verb::Init(args) => init::run(&args, &context),
-        Verb::Send(args) => send::run(&args, &context),
-        Verb::Demo => demo::run(),
-        Verb::Verify(args) => verify::run(&args, &context),
-        Verb::Status(args) => status::run(&args, &context),
-        Verb::Health(args) => health::run(&args, &context),
-        Verb::Events(verb) => events::run(&verb, &context),
-        Verb::Refused(verb) => refused::run(&verb, &context),
-        Verb::Retry(args) => retry::run(&args, &context),
-        Verb::Reviews(verb) => reviews::run(&verb, &context),
-        Verb::Resolve(args) => reviews::resolve(&args, &context),
-        Verb::Outbox(verb) => outbox::run(&verb, &context),
-        Verb::Purge(args) => purge::run(&args, &context),
-        Verb::Upgrade(args) => upgrade::run(&args, &context),
-        Verb::Alert(verb) => alert::run(&verb, &context),
-        Verb::Providers(verb) => providers::run(&verb),
-        Verb::Query(args) => query::run(&args, &context),
-        Verb::Completions(args) => completions::run(&args, &context),
-        Verb::Man => man::run(),
+/// The verbs, in the order in which the help lists them. A verb is its file (arguments, help, `run`) and its lines here.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Serve(serve::ServeArgs),
+    Check(check::CheckArgs),
+    Init(init::InitArgs),
+    Send(send::SendArgs),
+    Demo(demo::DemoArgs),
+    Verify(verify::VerifyArgs),
+    Status(status::StatusArgs),
+    Health(health::HealthArgs),
+    #[command(subcommand)]
+    Events(events::EventsVerb),
+    #[command(subcommand)]
+    Refused(refused::RefusedVerb),
+    Retry(retry::RetryArgs),
+    #[command(subcommand)]
+    Reviews(reviews::ReviewsVerb),
+    Resolve(reviews::ResolveArgs),
+    #[command(subcommand)]
+    Outbox(outbox::OutboxVerb),
+    Purge(purge::PurgeArgs),
+    Upgrade(upgrade::UpgradeArgs),
+    #[command(subcommand)]
+    Alert(alert::AlertVerb),
+    #[command(subcommand)]
+    Providers(providers::ProvidersVerb),
+    Query(query::QueryArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+impl Verb {
+    fn run(&self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Self::Serve(args) => serve::run(args, context),
+            Self::Check(args) => check::run(args, context),
+            Self::Init(args) => init::run(args, context),
+            Self::Send(args) => send::run(args, context),
+            Self::Demo(demo::DemoArgs {}) => demo::run(),
+            Self::Verify(args) => verify::run(args, context),
+            Self::Status(args) => status::run(args, context),
+            Self::Health(args) => health::run(args, context),
+            Self::Events(verb) => events::run(verb, context),
+            Self::Refused(verb) => refused::run(verb, context),
+            Self::Retry(args) => retry::run(args, context),
+            Self::Reviews(verb) => reviews::run(verb, context),
+            Self::Resolve(args) => reviews::resolve(args, context),
+            Self::Outbox(verb) => outbox::run(verb, context),
+            Self::Purge(args) => purge::run(args, context),
+            Self::Upgrade(args) => upgrade::run(args, context),
+            Self::Alert(verb) => alert::run(verb, context),
+            Self::Providers(verb) => providers::run(verb),
+            Self::Query(args) => query::run(args, context),
+            Self::Completions(args) => completions::run(args, context),
+            Self::Man(man::ManArgs {}) => man::run(),
+        }
     }
 }
 

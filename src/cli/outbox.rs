@@ -4,15 +4,87 @@ use crate::clock;
 use crate::config::Instance;
 use crate::store::outbox::{self, Attempt, Filter, Operation, queue};
 use crate::store::reviews;
+use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{
-    OutboxFilters, OutboxListArgs, OutboxPauseArgs, OutboxRetryArgs, OutboxRowArgs, OutboxVerb,
-};
+use super::args::{ListArgs, SharedFilters};
 use super::store::{self, counted, fields, read_failed, short_time, since_and_until, table, time};
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+/// Look at what is sent to destinations, and steer it
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxVerb {
+    /// List rows, newest first
+    List(OutboxListArgs),
+    /// Show one row with all attempts
+    Show(OutboxRowArgs),
+    /// Put rows that wait, or were given up, back to work now
+    Retry(OutboxRetryArgs),
+    /// Stop sending to a destination; what is queued waits
+    Pause(OutboxPauseArgs),
+    /// Send to a destination again
+    Resume(OutboxPauseArgs),
+}
+
+/// `outbox list`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxListArgs {
+    #[command(flatten)]
+    pub(crate) filters: OutboxFilters,
+    #[command(flatten)]
+    pub(crate) show: ListArgs,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `outbox show`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxRowArgs {
+    /// The number that `outbox list` shows
+    pub(crate) row: i64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `outbox retry`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxRetryArgs {
+    /// The numbers that `outbox list` shows; without any, the filters choose
+    #[arg(value_name = "ROW")]
+    pub(crate) rows: Vec<i64>,
+    #[command(flatten)]
+    pub(crate) filters: OutboxFilters,
+    /// Do it; without this, rows chosen by filters are only counted
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `outbox pause`, `outbox resume`
+#[derive(Debug, Args)]
+pub(crate) struct OutboxPauseArgs {
+    /// The destination's name in the configuration
+    pub(crate) destination: String,
+}
+
+/// The filters of outbox rows; they add up.
+#[derive(Debug, Args)]
+pub(crate) struct OutboxFilters {
+    #[command(flatten)]
+    pub(crate) shared: SharedFilters,
+    /// Only what this event led to
+    #[arg(long, value_name = "EVENT_ID")]
+    pub(crate) event: Option<String>,
+    /// Only for this destination
+    #[arg(long, value_name = "NAME")]
+    pub(crate) destination: Option<String>,
+    /// Only in this state
+    #[arg(long, value_parser = ["pending", "sending", "delivered", "dead"])]
+    pub(crate) state: Option<String>,
+}
 
 const COLUMNS: [Column; 8] = [
     whole("ROW"),

@@ -3,12 +3,41 @@
 use crate::config::closest;
 use crate::verify::Scheme;
 use crate::verify::presets::{self, Handshake, Preset};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::args::{ProviderArgs, ProvidersListArgs, ProvidersVerb};
+use super::args::Names;
 use super::init::{endpoint_table, secret_variable};
 use super::store::table;
 use super::{Exit, Failure, put, put_lines};
+
+/// Look at the providers that can be named in the configuration
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProvidersVerb {
+    /// List every provider with what is special about it
+    List(ProvidersListArgs),
+    /// Show one provider: what to click, which header arrives, how it retries, what to configure
+    Show(ProviderArgs),
+}
+
+/// `providers list`
+#[derive(Debug, Args)]
+pub(crate) struct ProvidersListArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `providers show`
+#[derive(Debug, Args)]
+pub(crate) struct ProviderArgs {
+    /// The provider's name, e.g. shopify
+    #[arg(value_parser = Names::of_providers(), hide_possible_values = true)]
+    pub(crate) name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// `list` and `show`.
 pub(crate) fn run(verb: &ProvidersVerb) -> Result<(), Failure> {

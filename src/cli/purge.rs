@@ -8,11 +8,22 @@ use crate::config::MissingSecrets;
 use crate::store::open;
 use crate::store::writer::{JobError, WriteError};
 use crate::work::timeline;
+use clap::Args;
 use rusqlite::Connection;
 
-use super::args::PurgeArgs;
 use super::store::{self, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
+
+/// Purge what is older than [retention] says, now
+#[derive(Debug, Args)]
+pub(crate) struct PurgeArgs {
+    /// Only count
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The clock is right, and was when the events came: count ages by it, whatever jumps were noticed
+    #[arg(long)]
+    pub(crate) accept_clock: bool,
+}
 
 /// Between two steps at least.
 const PAUSE_MIN: Duration = Duration::from_millis(2);

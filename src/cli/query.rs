@@ -7,14 +7,31 @@ use crate::config::closest;
 use crate::store::open;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::Args;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Rows};
 use serde_json::{Map, Value, json};
 
-use super::args::QueryArgs;
 use super::spool::Spool;
 use super::store::{self, read_failed, table};
 use super::{Context, Exit, Failure, put, say};
+
+/// Run a read-only SQL query on the database
+#[derive(Debug, Args)]
+pub(crate) struct QueryArgs {
+    /// One SELECT
+    #[arg(required_unless_present = "tables")]
+    pub(crate) sql: Option<String>,
+    /// List the tables with their columns
+    #[arg(long, conflicts_with = "sql")]
+    pub(crate) tables: bool,
+    /// Print one JSON object per row
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+    /// Print CSV with a header line
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
 
 /// A table is laid out as a whole, so that it has an end.
 const TABLE_ROWS_MAX: usize = 10_000;

@@ -6,12 +6,51 @@ use crate::config::Instance;
 use crate::daemon::control::{self, Ask, NoAnswer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::args::{RefusedListArgs, RefusedShowArgs, RefusedVerb};
 use super::store::{fields, short_time};
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+/// Look at deliveries that the running daemon has refused
+///
+/// They are kept in its memory where [debug] keep_refused says how many; a development instance keeps 20
+#[derive(Debug, Subcommand)]
+pub(crate) enum RefusedVerb {
+    /// List them, the oldest first
+    List(RefusedListArgs),
+    /// Show one, without signatures and credentials
+    Show(RefusedShowArgs),
+}
+
+/// `refused list`
+#[derive(Debug, Args)]
+pub(crate) struct RefusedListArgs {
+    /// On a terminal too, all columns in full
+    #[arg(long)]
+    pub(crate) wide: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `refused show`
+#[derive(Debug, Args)]
+pub(crate) struct RefusedShowArgs {
+    /// Its number in the list
+    #[arg(value_name = "N")]
+    pub(crate) number: u64,
+    /// Instead, judge it as `verify` does, in the daemon and with all it came with: exit 7 where it does not hold
+    #[arg(long, conflicts_with_all = ["body", "json"])]
+    pub(crate) verify: bool,
+    /// Instead, print its body, byte for byte
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) body: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Asks over the daemon's private socket; nothing of it is in the database.
 pub(crate) fn run(verb: &RefusedVerb, context: &Context) -> Result<(), Failure> {

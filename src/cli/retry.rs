@@ -9,13 +9,29 @@ use crate::store::inbox::{self, Event, Filter, Tally, queue};
 use crate::store::outbox;
 use crate::store::reviews;
 use crate::terminal::printable;
+use clap::Args;
 use rusqlite::{Connection, Transaction};
 
-use super::args::{FAILING, RetryArgs};
 use super::conflicts;
-use super::events::filter;
+use super::events::{FAILING, Filters, filter};
 use super::store::{self, counted, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
+
+/// Put events that wait for a person, or for their next attempt, back to work now
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The providers' event ids; without any, the filters choose
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) event_ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Make events of their own of the other bodies that were kept with this review (kind body_conflict)
+    #[arg(long, value_name = "REVIEW", conflicts_with = "event_ids")]
+    pub(crate) conflict: Option<i64>,
+    /// Do it; without this, events chosen by filters are only counted
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
 
 /// Events of one transaction: deliveries come in between.
 const STRETCH: u32 = 100;

@@ -2,14 +2,48 @@
 
 use crate::clock;
 use crate::store::reviews::{self, Kind, Review};
+use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::{ResolveArgs, ReviewsListArgs, ReviewsVerb};
+use super::args::Limit;
 use super::conflicts;
 use super::store::{self, short_time};
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
+
+/// Look at what waits for a person
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReviewsVerb {
+    /// List open reviews, oldest first
+    List(ReviewsListArgs),
+}
+
+/// `reviews list`
+#[derive(Debug, Args)]
+pub(crate) struct ReviewsListArgs {
+    /// Those that are closed as well, with what was decided
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// On a terminal too, all columns in full
+    #[arg(long)]
+    pub(crate) wide: bool,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Close a review with a note of what was decided
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    /// The number that `reviews list` shows
+    pub(crate) review_id: i64,
+    /// What was decided, for those who come after
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: String,
+}
 
 /// `reviews list`
 pub(crate) fn run(verb: &ReviewsVerb, context: &Context) -> Result<(), Failure> {

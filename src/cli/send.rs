@@ -3,6 +3,7 @@
 //! However many there are, a body is held once per event, and of the answers only counts are kept.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,18 +12,92 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::config::{
     ACCOUNT_REQUIRED, Address, Config, Endpoint, Fingerprints, MissingSecrets, duration_text,
-    secret_from_env, url_problem,
+    parse_signed_duration, secret_from_env, url_problem,
 };
 use crate::outgoing::in_words;
 use crate::terminal::printable;
 use crate::verify::presets;
 use crate::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use crate::wake::lock;
+use clap::{ArgGroup, Args};
+use jiff::SignedDuration;
 use serde_json::Value;
 use ureq::http::HeaderValue;
 
-use super::args::SendArgs;
+use super::args::Names;
 use super::{Context, Exit, Failure, provider_advice, put, read_bounded, say, secret_of};
+
+/// Send a correctly signed test delivery
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("send_secret").args(["secret_env", "secret_file"]).requires("to")))]
+pub(crate) struct SendArgs {
+    /// Whose delivery to imitate, e.g. stripe; may be left out with --endpoint
+    #[arg(value_name = "PROVIDER", value_parser = Names::of_providers(), hide_possible_values = true)]
+    pub(crate) provider_or_type: String,
+    /// The event's type, e.g. invoice.paid; several, separated by commas, are events about one object
+    #[arg(value_name = "TYPE[,TYPE...]", value_parser = parse_types, required_unless_present = "endpoint")]
+    pub(crate) event_types: Option<EventTypes>,
+    /// The endpoint to send to, with its scheme and secret [default: the first of this provider]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) endpoint: Option<String>,
+    /// How many copies of each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) times: u32,
+    /// How many at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) concurrency: u16,
+    /// The event's id [default: a new one]; where the provider has none, deliveries with one id are equal
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// The body to send, as it is
+    #[arg(long, value_name = "BODY")]
+    pub(crate) file: Option<PathBuf>,
+    /// Shift the signed time, e.g. -10m
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_signed_duration)]
+    pub(crate) skew: Option<SignedDuration>,
+    /// Send in random order
+    #[arg(long)]
+    pub(crate) shuffle: bool,
+    /// Spoil the signature
+    #[arg(long)]
+    pub(crate) bad_signature: bool,
+    /// Send to this URL instead of the configured instance, with a secret or with --endpoint's
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<String>,
+    /// The variable that holds the secret for --to
+    #[arg(long, value_name = "VAR")]
+    pub(crate) secret_env: Option<String>,
+    /// The file that holds the secret for --to
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+/// What `send` sends, in this order.
+#[derive(Debug, Clone)]
+pub(crate) struct EventTypes(pub(crate) Vec<String>);
+
+impl SendArgs {
+    /// Whose delivery it is, unless the endpoint says that alone.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.event_types.as_ref().map(|_| self.provider_or_type.as_str())
+    }
+
+    /// The types to send.
+    pub(crate) fn types(&self) -> Result<EventTypes, String> {
+        self.event_types.clone().map_or_else(|| parse_types(&self.provider_or_type), Ok)
+    }
+}
+
+fn parse_types(text: &str) -> Result<EventTypes, String> {
+    let types: Vec<_> = text.split(',').map(str::to_owned).collect();
+    if types.iter().any(|name| name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic())) {
+        return Err("write TYPE or TYPE,TYPE,… without blanks, e.g. invoice.created,invoice.paid".to_owned());
+    }
+    if types.len() > 100 {
+        return Err("at most 100 types".to_owned());
+    }
+    Ok(EventTypes(types))
+}
 
 /// The largest body that any endpoint takes.
 pub(crate) const BODY_BYTES_MAX: u64 = 64 << 20;

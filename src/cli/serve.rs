@@ -5,9 +5,17 @@ use crate::daemon::{Daemon, Ended, StartError};
 use crate::logging;
 use crate::terminal::counted;
 use crate::verify::Secret;
+use clap::Args;
 
-use super::args::ServeArgs;
 use super::{Context, Exit, Failure, allocator, say};
+
+/// Run the daemon; without a configuration file, a development instance in ./inboxd-data
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Listen for webhooks on this port instead of the configured one
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+}
 
 /// Exit 0 after a stop; 75 when the storage failed, 70 when the HTTP server or the writer did: start again.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {

@@ -9,13 +9,21 @@ use crate::store::meta;
 use crate::store::outbox::{self, Standing};
 use crate::store::reviews;
 use crate::terminal::{counted, printable};
+use clap::Args;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::args::StatusArgs;
 use super::health::Asked;
 use super::store::{self, read_failed, table, time};
 use super::{Context, Exit, Failure, put};
+
+/// Show what is stored, what waits and what needs a person
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 struct Status {
     database: String,

@@ -2,9 +2,22 @@
 
 use crate::config::MissingSecrets;
 use crate::store::open::{self, Upgraded};
+use clap::Args;
 
-use super::args::UpgradeArgs;
 use super::{Context, Exit, Failure, put};
+
+/// Upgrade inboxd's tables in an application's own file
+///
+/// `serve` upgrades a file of inboxd's own by itself
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// Do it; without this it only says what would be done
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the statements, for the sqlite3 shell
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) print: bool,
+}
 
 /// Upgrades while inboxd is stopped, or says what it would do.
 pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<(), Failure> {

@@ -1,16 +1,57 @@
 //! `verify`: judges one delivery with the verifier the daemon uses, and says what to look at.
 
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock;
 use crate::config::{MissingSecrets, secret_from_env};
 use crate::verify::{Delivery, Headers, Scheme, Verifier, report_of};
+use clap::{ArgGroup, Args};
 
-use super::args::VerifyArgs;
+use super::args::Names;
 use super::send::{BODY_BYTES_MAX, unread};
 use super::store::fields;
 use super::{Context, Exit, Failure, provider_advice, put, read_bounded, say, secret_of};
+
+/// Judge one delivery with the verifier the daemon uses
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("verify_secret").args(["secret_env", "secret_file"]).multiple(true)))]
+pub(crate) struct VerifyArgs {
+    /// Whose delivery it is: a name from `inboxd providers list`
+    #[arg(
+        long,
+        required_unless_present = "endpoint",
+        requires = "verify_secret",
+        value_parser = Names::of_providers(),
+        hide_possible_values = true
+    )]
+    pub(crate) provider: Option<String>,
+    /// Scheme, secrets, tolerance and URL of this configured endpoint
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["provider", "secret_env", "secret_file"])]
+    pub(crate) endpoint: Option<String>,
+    /// A variable that holds a secret, verbatim; may be repeated
+    #[arg(long, value_name = "VAR")]
+    pub(crate) secret_env: Vec<String>,
+    /// A file that holds a secret, without one final newline; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Vec<PathBuf>,
+    /// A header line 'Name: value'; may be repeated
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+    /// The body's exact bytes; - reads stdin
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub(crate) body: PathBuf,
+    /// The time to judge at, in seconds since 1970 [default: now]
+    #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
+    pub(crate) now: Option<i64>,
+    /// The public URL, for providers that sign it [default: none, or public_url and the endpoint's path]
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// The request's method
+    #[arg(long, default_value = "POST")]
+    pub(crate) method: String,
+}
 
 /// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
