@@ -715,9 +715,9 @@ fn print_shows_every_default_of_a_scheme_of_ones_own() {
 }
 
 #[test]
-fn the_example_in_the_readme_is_accepted_by_check() {
-    let readme = include_str!("../README.md");
-    let example = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+fn the_example_in_the_manual_is_accepted_by_check() {
+    let manual = include_str!("../docs/configuration.md");
+    let example = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(
         example.contains("[endpoint.billing]") && example.contains("[destination.refunds]"),
         "it is whole"
