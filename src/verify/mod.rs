@@ -13,17 +13,28 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _};
 
+#[path = "../providers/preset.rs"]
 pub mod presets;
+#[path = "../signature/scheme.rs"]
 mod scheme;
+#[path = "../signature/identity.rs"]
 mod identity;
+#[path = "../signature/canonical.rs"]
 mod canonical;
+#[path = "../signature/secret.rs"]
 mod secret;
+#[path = "../signature/envelope.rs"]
 mod envelope;
+#[path = "../providers/handshake.rs"]
 mod handshake;
 mod explain;
+#[path = "../signature/sign.rs"]
 mod sign;
+#[path = "../providers/patience.rs"]
 mod patience;
+#[path = "../providers/sample.rs"]
 mod samples;
+#[path = "../signature/projection.rs"]
 mod wanted;
 
 pub use canonical::with_body_hash;

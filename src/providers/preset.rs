@@ -11,11 +11,17 @@ use serde_json::Value;
 
 use super::scheme::Recipe;
 
+#[path = "payments.rs"]
 mod payments;
+#[path = "shops.rs"]
 mod shops;
+#[path = "standard.rs"]
 mod standard;
+#[path = "code.rs"]
 mod code;
+#[path = "messages.rs"]
 mod messages;
+#[path = "other.rs"]
 mod other;
 
 /// One provider.

@@ -13,9 +13,13 @@ use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
 use super::wanted::Wanted;
 use super::{Headers, Secret, handshake};
 
+#[path = "recipe.rs"]
 mod recipe;
+#[path = "possible.rs"]
 mod possible;
+#[path = "time.rs"]
 mod time;
+#[path = "read.rs"]
 mod presented;
 
 pub(super) use presented::{Flaw, Presented, rename, single};
