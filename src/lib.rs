@@ -59,6 +59,8 @@ mod books;
 pub mod config;
 mod store;
 mod verify;
+mod providers;
+mod signature;
 mod outgoing;
 mod logging;
 mod clock;
@@ -97,6 +99,12 @@ pub mod internals {
     }
     pub mod store {
         pub use crate::store::*;
+    }
+    pub mod providers {
+        pub use crate::providers::*;
+    }
+    pub mod signature {
+        pub use crate::signature::*;
     }
     pub mod verify {
         pub use crate::verify::*;

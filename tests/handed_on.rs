@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use inboxd::internals::verify::{Delivery, Headers, Scheme, Secret, Unsigned, Verified, Verifier, sign};
+use inboxd::internals::providers::Provider;
+use inboxd::internals::signature::{Delivery, Headers, Secret, Unsigned, sign};
+use inboxd::internals::verify::{Verified, Verifier};
 use p256::ecdsa::signature::Signer as _;
 use support::app::{App, Seen, respond};
 use support::{Daemon, now_s};
@@ -105,7 +107,8 @@ fn signed(provider: &str, secret: &str, url: &str, body: &str) -> Vec<String> {
         signed_at_s: now_s(),
         body: body.as_bytes(),
     };
-    let lines = sign(&Scheme::named(provider).unwrap(), &Secret::new("file:secret", secret), &unsigned);
+    let lines =
+        sign(Provider::named(provider).unwrap().scheme(), &Secret::new("file:secret", secret), &unsigned);
     let lines = lines.unwrap().into_iter().map(|(name, value)| format!("{name}: {value}"));
     lines.chain(["Content-Type: application/json".to_owned()]).collect()
 }
@@ -118,8 +121,8 @@ fn deliver(daemon: &Daemon, path: &str, lines: &[String], body: &str) -> u16 {
 /// What the provider's verifier makes of a request that the application got.
 fn verified(provider: &str, secret: &str, url: &str, seen: &Seen) -> usize {
     let secrets = vec![Secret::new("file:secret", secret)];
-    let scheme = Scheme::named(provider).unwrap();
-    let verifier = Verifier::new(scheme, secrets, Duration::from_secs(300)).unwrap();
+    let provider = Provider::named(provider).unwrap();
+    let verifier = Verifier::new(provider, secrets, Duration::from_secs(300)).unwrap();
     let headers: Headers = seen.headers.iter().cloned().collect();
     let delivery = Delivery { method: "POST", url, headers: &headers, body: seen.body.clone() };
     match verifier.verify(delivery, now_s() * 1000).unwrap() {
@@ -236,7 +239,7 @@ fn a_body_that_twilio_covers_by_its_hash_in_the_url_is_handed_on_in_the_same_way
         ("application/json; charset=utf-8", r#"{"EventType":"onMessageAdded","MessageSid":"IM9"}"#),
     ];
     for (number, (content_type, body)) in bodies.into_iter().enumerate() {
-        let path = inboxd::internals::verify::with_body_hash("/webhooks/e", body.as_bytes());
+        let path = inboxd::internals::signature::with_body_hash("/webhooks/e", body.as_bytes());
         let mut lines = signed("twilio", SECRET, &format!("https://hooks.example.com{path}"), body);
         lines.pop();
         lines.push(format!("Content-Type: {content_type}"));
@@ -261,7 +264,7 @@ fn a_body_that_twilio_covers_by_its_hash_in_the_url_is_handed_on_in_the_same_way
         body: form.as_bytes(),
     };
     let secret = Secret::new("file:secret", SECRET);
-    for (name, value) in sign(&Scheme::named("twilio").unwrap(), &secret, &unsigned).unwrap() {
+    for (name, value) in sign(Provider::named("twilio").unwrap().scheme(), &secret, &unsigned).unwrap() {
         lines.push(format!("{name}: {value}"));
     }
     lines.push("Content-Type: application/x-www-form-urlencoded".to_owned());

@@ -10,10 +10,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use inboxd::internals::verify::{
-    Delivery, Headers, Rejection, Scheme, Secret, Unsigned, Verified, VerifiedEvent, Verifier, sign,
-    with_body_hash,
-};
+use inboxd::internals::providers::Provider;
+use inboxd::internals::signature::{Delivery, Headers, Rejection, Secret, Unsigned, sign, with_body_hash};
+use inboxd::internals::verify::{Verified, VerifiedEvent, Verifier};
 use sha1::Sha1;
 use sha2::Sha256;
 use support::hmac_hex;
@@ -22,9 +21,9 @@ const NOW_S: i64 = 1_760_000_000;
 const SECRET: &str = "the text that both sides know";
 
 fn verifier(provider: &str, secret: &str) -> Verifier {
-    let scheme = Scheme::named(provider).unwrap();
-    let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    Verifier::new(scheme, vec![Secret::new("env:SECRET", secret)], tolerance).unwrap()
+    let provider = Provider::named(provider).unwrap();
+    let tolerance = Duration::from_secs(provider.preset().tolerance_s.into());
+    Verifier::new(provider, vec![Secret::new("env:SECRET", secret)], tolerance).unwrap()
 }
 
 fn verify_at(
@@ -112,15 +111,18 @@ fn what_is_handed_on_for_polar_satisfies_receivers_of_both_ages() {
         signed_at_s: NOW_S,
         body: POLAR_BODY.as_bytes(),
     };
-    let lines =
-        sign(&Scheme::named("polar").unwrap(), &Secret::new("env:SECRET", secret.as_str()), &unsigned);
+    let lines = sign(
+        Provider::named("polar").unwrap().scheme(),
+        &Secret::new("env:SECRET", secret.as_str()),
+        &unsigned,
+    );
     assert_eq!(lines.unwrap(), polar_lines(&[raw, secret.as_bytes()]));
 }
 
 #[test]
 fn a_gitlab_secret_of_the_other_kind_is_sent_to_its_own_preset() {
     let check = |provider: &str, secret: &str| {
-        Scheme::named(provider).unwrap().check_secret(&Secret::new("env:TOKEN", secret))
+        Provider::named(provider).unwrap().check_secret(&Secret::new("env:TOKEN", secret))
     };
     let signing = format!("whsec_{}", STANDARD.encode([7; 32]));
     assert!(check("gitlab", "my own token!").unwrap_err().contains("gitlab_token"));

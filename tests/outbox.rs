@@ -18,11 +18,13 @@ use inboxd::internals::intake::deliveries;
 use inboxd::internals::intake::front::{self, Front, Listener, Relay};
 use inboxd::internals::intake::proxy::Proxy;
 use inboxd::internals::intake::receive::{self, Outcome};
+use inboxd::internals::providers::Provider;
+use inboxd::internals::signature::{Delivery, Headers, Secret};
 use inboxd::internals::store::open;
 use inboxd::internals::store::outbox;
 use inboxd::internals::store::outbox::queue::{self, Claim, ClaimTerms};
 use inboxd::internals::store::writer::{self, Writer, WriterHandle};
-use inboxd::internals::verify::{Delivery, Headers, Scheme, Secret, Verifier};
+use inboxd::internals::verify::Verifier;
 use inboxd::internals::wake::Wake;
 use inboxd::internals::work::endpoint::Endpoint;
 use inboxd::internals::work::screen;
@@ -1027,7 +1029,7 @@ fn standard_webhooks_are_signed_with_every_secret() {
     for secret in STANDARD_SECRETS {
         let secrets = vec![Secret::new("test", secret.as_bytes())];
         let verifier =
-            Verifier::new(Scheme::named("standardwebhooks").unwrap(), secrets, Duration::from_secs(300))
+            Verifier::new(Provider::named("standardwebhooks").unwrap(), secrets, Duration::from_secs(300))
                 .unwrap();
         let delivery = Delivery { method: "POST", url: "/", headers: &headers, body: seen.body.clone() };
         verifier.verify(delivery, NOW_MS).unwrap();

@@ -10,10 +10,11 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use inboxd::internals::verify::{
-    Delivery, Headers, Preset, Rejection, Scheme, Secret, Unsigned, Verified, VerifiedEvent, Verifier,
-    explain, presets, report, sign, with_time_and_signature,
+use inboxd::internals::providers::{self, Preset, Provider};
+use inboxd::internals::signature::{
+    Delivery, Headers, Rejection, Secret, Unsigned, sign, with_time_and_signature,
 };
+use inboxd::internals::verify::{Verified, VerifiedEvent, Verifier, explain, report};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use support::noise::Noise;
@@ -62,9 +63,9 @@ fn cases() -> Vec<Case> {
 }
 
 fn verifier(provider: &str, secret: &str) -> Verifier {
-    let scheme = Scheme::named(provider).unwrap();
-    let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    Verifier::new(scheme, vec![Secret::new("env:SECRET", secret)], tolerance).unwrap()
+    let provider = Provider::named(provider).unwrap();
+    let tolerance = Duration::from_secs(provider.preset().tolerance_s.into());
+    Verifier::new(provider, vec![Secret::new("env:SECRET", secret)], tolerance).unwrap()
 }
 
 fn events(verified: Verified) -> Vec<VerifiedEvent> {
@@ -108,20 +109,20 @@ fn every_preset_agrees_with_an_independent_computation() {
         }
         seen.insert(case.provider);
     }
-    let all: BTreeSet<_> = presets::all().iter().map(|preset| preset.name.to_owned()).collect();
+    let all: BTreeSet<_> = providers::all().iter().map(|preset| preset.name.to_owned()).collect();
     assert_eq!(seen, all);
 }
 
 #[test]
 fn another_secret_another_url_another_method_and_an_old_time_are_refused() {
     for case in cases() {
-        let (headers, scheme) = (case.headers(), Scheme::named(&case.provider).unwrap());
+        let (headers, provider) = (case.headers(), Provider::named(&case.provider).unwrap());
         let name = &case.provider;
-        if scheme.can_sign() {
+        if provider.scheme().can_sign() {
             let other: String = case.secret.chars().rev().map(|c| if c == 'a' { 'b' } else { 'a' }).collect();
             let other = if name == "adyen_platform" { "00".repeat(32) } else { other };
             let verifier = Verifier::any_length(
-                scheme.clone(),
+                provider.clone(),
                 vec![Secret::new("env:OTHER", other)],
                 Duration::from_secs(300),
             )
@@ -134,13 +135,13 @@ fn another_secret_another_url_another_method_and_an_old_time_are_refused() {
             let delivery = Delivery { method, url, headers: &headers, body: case.body.as_bytes() };
             verifier.authenticate(&delivery, now_s)
         };
-        let signed = presets::find(name).unwrap().recipe.signed;
+        let signed = providers::find(name).unwrap().recipe.signed;
         let url = format!("{}&y=2", case.url);
         let signs_url = signed.contains("{url}") || signed.contains("{path}");
         assert_eq!(judge(&url, "POST", NOW_S).is_err(), signs_url, "{name}");
         assert_eq!(judge(&case.url, "PUT", NOW_S).is_err(), signed.contains("{method}"), "{name}");
-        let tolerance_s = i64::from(scheme.tolerance_s());
-        let is_timed = !presets::find(name).unwrap().recipe.timestamp.is_empty();
+        let tolerance_s = i64::from(provider.preset().tolerance_s);
+        let is_timed = !providers::find(name).unwrap().recipe.timestamp.is_empty();
         for (skew_s, refused) in [
             (tolerance_s, false),
             (-tolerance_s, false),
@@ -196,7 +197,7 @@ fn a_changed_bit_is_never_accepted_where_it_is_signed() {
                     .map(|(n, v)| (n, if n == header { changed.as_str() } else { v }))
                     .collect();
                 let refused = case.verify(&verifier, &tampered, body).is_err();
-                let same = support::same_signature(verifier.scheme(), value, &changed);
+                let same = support::same_signature(verifier.provider(), value, &changed);
                 assert!(refused || same, "{name} {header}: {changed}");
             }
         }
@@ -207,7 +208,7 @@ fn a_changed_bit_is_never_accepted_where_it_is_signed() {
 fn a_cut_signature_is_never_accepted() {
     for case in cases() {
         let (verifier, headers) = (case.verifier(), case.headers());
-        let recipe = presets::find(&case.provider).unwrap().recipe;
+        let recipe = providers::find(&case.provider).unwrap().recipe;
         let ours = recipe.signature_header.trim_end_matches('*').to_ascii_lowercase();
         for (header, value) in headers.iter().filter(|(name, _)| name.to_ascii_lowercase().starts_with(&ours))
         {
@@ -234,7 +235,7 @@ fn noise_never_verifies_and_never_panics() {
     let names: Vec<_> = cases.iter().flat_map(|case| case.headers.keys().cloned()).collect();
     let values: Vec<_> =
         cases.iter().flat_map(|case| case.headers.values().map(|v| v.as_str().unwrap().to_owned())).collect();
-    let verifiers: Vec<_> = presets::all()
+    let verifiers: Vec<_> = providers::all()
         .iter()
         .map(|preset| verifier(preset.name, &fitting_secret(preset)))
         .filter(|verifier| verifier.scheme().body_signed())
@@ -277,7 +278,7 @@ fn noise_never_verifies_and_never_panics() {
 fn what_is_read_before_a_signature_holds_takes_time_in_proportion() {
     let bodies =
         [b"&".repeat(1 << 20), b"a=&".repeat(1 << 18), b"[".repeat(1 << 20), b"{\"a\":".repeat(1 << 17)];
-    for preset in presets::all() {
+    for preset in providers::all() {
         let verifier = verifier(preset.name, &fitting_secret(preset));
         let case = cases().into_iter().find(|case| case.provider == preset.name).unwrap();
         let mut headers = case.headers();
@@ -295,7 +296,7 @@ fn what_is_read_before_a_signature_holds_takes_time_in_proportion() {
 
 #[test]
 fn samples_signed_by_us_verify_as_what_they_say() {
-    for preset in presets::all() {
+    for preset in providers::all() {
         let secret = fitting_secret(preset);
         let verifier = verifier(preset.name, &secret);
         let scheme = verifier.scheme();
@@ -411,8 +412,8 @@ fn a_report_says_which_header_and_secret_and_shows_the_ends_of_the_signed_string
     let headers = case.headers();
     let delivery = Delivery { method: "POST", url: "", headers: &headers, body: case.body.as_bytes() };
     let secrets = vec![Secret::new("env:OLD", "another secret of ours"), Secret::new("env:NEW", case.secret)];
-    let scheme = Scheme::named("line").unwrap();
-    let told = report(scheme, secrets, Duration::from_secs(300), &delivery, NOW_S).to_json();
+    let provider = Provider::named("line").unwrap();
+    let told = report(provider, secrets, Duration::from_secs(300), &delivery, NOW_S).to_json();
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["secret"], "env:NEW");
     assert_eq!(told["signed"]["header"], "x-line-signature");
@@ -430,8 +431,8 @@ fn a_report_knows_a_handshake() {
     let told = |provider: &str, headers: &Headers, body: &str, url: &str, method: &str| {
         let secrets = vec![Secret::new("env:SECRET", "a secret of the tests")];
         let delivery = Delivery { method, url, headers, body: body.as_bytes() };
-        let scheme = Scheme::named(provider).unwrap();
-        let told = report(scheme, secrets, Duration::from_secs(300), &delivery, NOW_S).to_json();
+        let provider = Provider::named(provider).unwrap();
+        let told = report(provider, secrets, Duration::from_secs(300), &delivery, NOW_S).to_json();
         serde_json::from_str::<Value>(&told).unwrap()
     };
     let body = r#"{"type":"ping","data":{}}"#;

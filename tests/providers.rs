@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::Signer as _;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use inboxd::internals::verify::presets;
+use inboxd::internals::providers;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use support::app::App;
@@ -54,7 +54,7 @@ fn all_providers(more: &str) -> Daemon {
     let mut config = format!(
         "data_dir = \"data\"\npublic_url = \"https://hooks.example.com\"\n[listen]\nwebhooks = \"127.0.0.1:0\"\nadmin = \"off\"\n[limits]\ndisk_free_min = 0\n{more}"
     );
-    for preset in presets::all() {
+    for preset in providers::all() {
         let name = preset.name;
         support::write_secret(dir.path(), name, &secret_of(name));
         config += &format!("[endpoint.{name}]\nprovider = \"{name}\"\nsecrets = [\"file:{name}\"]\n");
@@ -122,7 +122,7 @@ fn lines(headers: &[String]) -> Vec<&str> {
 fn a_test_delivery_of_every_provider_is_accepted_once_and_a_spoiled_one_is_not() {
     let daemon = with_a_known_port(all_providers(""));
     let mut rows = 0;
-    for preset in presets::all() {
+    for preset in providers::all() {
         let ran = daemon.inboxd(&["send", preset.name, "thing.happened", "--times", "2"]);
         if matches!(preset.name, "discord" | "sendgrid") {
             assert_eq!(ran.code, 2, "{ran:?}");
@@ -145,7 +145,7 @@ fn a_test_delivery_of_every_provider_is_accepted_once_and_a_spoiled_one_is_not()
 
 #[test]
 fn init_writes_a_file_that_checks_for_every_provider() {
-    for preset in presets::all() {
+    for preset in providers::all() {
         let dir = tempfile::tempdir().unwrap();
         let ran = support::inboxd(dir.path(), &["init", "--provider", preset.name]);
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -166,7 +166,7 @@ fn every_provider_can_be_shown_and_the_manual_has_them_all() {
     let list = support::inboxd(dir.path(), &["providers", "list", "--json"]);
     assert_eq!(list.code, 0);
     let rows: Vec<Value> = list.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), presets::all().len());
+    assert_eq!(rows.len(), providers::all().len());
     let marked: Vec<_> =
         rows.iter().filter(|row| row["body_signed"] == false).map(|row| &row["name"]).collect();
     assert_eq!(marked, ["payjp_token", "gitlab_token", "mailgun"]);
@@ -337,7 +337,7 @@ fn the_ping_of_intercom_is_nobodys_work() {
 #[test]
 fn a_bad_signature_has_the_status_that_the_provider_demands() {
     let daemon = all_providers("");
-    for preset in presets::all() {
+    for preset in providers::all() {
         let status = match preset.name {
             "shopify" | "shopify_events" | "xero" | "discord" => 401,
             "gocardless" => 498,

@@ -7,10 +7,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use inboxd::internals::verify::{
-    CustomScheme, Delivery, Headers, Preset, Rejection, Report, Scheme, Secret, Unsigned, Verified,
-    VerifiedEvent, Verifier, explain, presets, report, sign,
-};
+use inboxd::internals::providers::{self, Preset, Provider};
+use inboxd::internals::signature::{CustomScheme, Delivery, Headers, Rejection, Secret, Unsigned, sign};
+use inboxd::internals::verify::{Report, Verified, VerifiedEvent, Verifier, explain, report};
 use serde_json::{Value, json};
 use support::noise::Noise;
 
@@ -23,13 +22,13 @@ const STRIPE_BODY: &str = "{\n  \"id\": \"evt_1\",\n  \"object\": \"event\",\n  
 
 // ---- helpers
 
-fn verifier_of(scheme: Scheme, secrets: &[&str]) -> Verifier {
+fn verifier_of(provider: Provider, secrets: &[&str]) -> Verifier {
     let secrets = secrets.iter().map(|secret| Secret::new("env:SECRET", *secret)).collect();
-    Verifier::new(scheme, secrets, TOLERANCE).unwrap()
+    Verifier::new(provider, secrets, TOLERANCE).unwrap()
 }
 
 fn verifier(provider: &str, secrets: &[&str]) -> Verifier {
-    verifier_of(Scheme::named(provider).unwrap(), secrets)
+    verifier_of(Provider::named(provider).unwrap(), secrets)
 }
 
 fn headers(lines: &[(&str, &str)]) -> Headers {
@@ -57,7 +56,13 @@ fn reason(verifier: &Verifier, lines: &[(&str, &str)], body: &[u8], now_s: i64) 
     verify(verifier, &headers(lines), body, now_s).map_or_else(|rejection| rejection.reason(), |_| "ok")
 }
 
-fn signed(scheme: &Scheme, secret: &str, event_id: &str, event_type: Option<&str>, body: &[u8]) -> Headers {
+fn signed(
+    provider: &Provider,
+    secret: &str,
+    event_id: &str,
+    event_type: Option<&str>,
+    body: &[u8],
+) -> Headers {
     let unsigned = Unsigned {
         method: "POST",
         url: "https://hooks.example.com/in",
@@ -68,7 +73,7 @@ fn signed(scheme: &Scheme, secret: &str, event_id: &str, event_type: Option<&str
         body,
     };
     let mut headers: Headers =
-        sign(scheme, &Secret::new("env:SECRET", secret), &unsigned).unwrap().into_iter().collect();
+        sign(provider.scheme(), &Secret::new("env:SECRET", secret), &unsigned).unwrap().into_iter().collect();
     headers.push("Content-Type", "application/json");
     headers
 }
@@ -76,21 +81,21 @@ fn signed(scheme: &Scheme, secret: &str, event_id: &str, event_type: Option<&str
 /// A body signed for Stripe, verified now.
 fn stripe_event(body: &[u8]) -> VerifiedEvent {
     let verifier = verifier("stripe", &[STRIPE_SECRET]);
-    verify(&verifier, &signed(verifier.scheme(), STRIPE_SECRET, "", None, body), body, NOW_S).unwrap()
+    verify(&verifier, &signed(verifier.provider(), STRIPE_SECRET, "", None, body), body, NOW_S).unwrap()
 }
 
 fn stripe_signature(body: &[u8], secret: &str) -> String {
-    let scheme = Scheme::named("stripe").unwrap();
-    signed(&scheme, secret, "", None, body).first("stripe-signature").unwrap().to_owned()
+    let provider = Provider::named("stripe").unwrap();
+    signed(&provider, secret, "", None, body).first("stripe-signature").unwrap().to_owned()
 }
 
-fn custom(toml: &str) -> Result<Scheme, String> {
+fn custom(toml: &str) -> Result<Provider, String> {
     let custom: CustomScheme = toml::from_str(toml).map_err(|error| error.to_string())?;
-    Scheme::custom(&custom)
+    Provider::custom(&custom)
 }
 
 /// One scheme of every shape the engine has, with a secret that fits.
-fn all_shapes() -> Vec<(Scheme, &'static str)> {
+fn all_shapes() -> Vec<(Provider, &'static str)> {
     let numbered = "signature_header = 'X-Sig-*'
         encoding = 'base64'
         key = 'hex'
@@ -105,9 +110,9 @@ fn all_shapes() -> Vec<(Scheme, &'static str)> {
         timestamp = 'pair:ts'
         event_id = 'header:X-Id'";
     // every preset has its own tests in presets.rs
-    let presets = ["stripe", "github", "standardwebhooks", "svix"].map(|name| presets::find(name).unwrap());
+    let presets = ["stripe", "github", "standardwebhooks", "svix"].map(|name| providers::find(name).unwrap());
     let presets =
-        presets.into_iter().map(|preset| (Scheme::named(preset.name).unwrap(), fitting_secret(preset)));
+        presets.into_iter().map(|preset| (Provider::named(preset.name).unwrap(), fitting_secret(preset)));
     let customs = [
         (custom(numbered).unwrap(), "00112233445566778899aabbccddeeff"),
         (custom(pairs).unwrap(), "sixteen bytes or more"),
@@ -218,10 +223,10 @@ fn a_github_form_is_signed_as_raw_bytes_and_read_as_json() {
 
 #[test]
 fn a_changed_bit_anywhere_is_never_accepted() {
-    for (scheme, secret) in all_shapes() {
+    for (provider, secret) in all_shapes() {
         let body = br#"{"id":"evt_1","type":"a.b"}"#;
-        let good = signed(&scheme, secret, "evt_1", Some("a.b"), body);
-        let verifier = verifier_of(scheme, &[secret]);
+        let good = signed(&provider, secret, "evt_1", Some("a.b"), body);
+        let verifier = verifier_of(provider, &[secret]);
         assert!(verify(&verifier, &good, body, NOW_S).is_ok(), "{verifier:?}");
         for bit in 0..body.len() * 8 {
             let mut changed = body.to_vec();
@@ -243,7 +248,7 @@ fn a_changed_bit_anywhere_is_never_accepted() {
                 let tampered: Headers =
                     good.iter().map(|(n, v)| (n, if n == name { changed.as_str() } else { v })).collect();
                 let refused = verify(&verifier, &tampered, body, NOW_S).is_err();
-                let same = support::same_signature(verifier.scheme(), value, &changed);
+                let same = support::same_signature(verifier.provider(), value, &changed);
                 assert!(refused || same, "{verifier:?} {name}: {changed}");
             }
         }
@@ -252,10 +257,10 @@ fn a_changed_bit_anywhere_is_never_accepted() {
 
 #[test]
 fn truncated_extended_and_empty_signatures_are_refused() {
-    for (scheme, secret) in all_shapes() {
+    for (provider, secret) in all_shapes() {
         let body = br#"{"id":"evt_1"}"#;
-        let good = signed(&scheme, secret, "evt_1", Some("a"), body);
-        let verifier = verifier_of(scheme, &[secret]);
+        let good = signed(&provider, secret, "evt_1", Some("a"), body);
+        let verifier = verifier_of(provider, &[secret]);
         let is_signature = |name: &str| name.to_ascii_lowercase().contains("sig");
         let (_, value) = good.iter().find(|(name, _)| is_signature(name)).unwrap();
         let tails = ["0", "==", "A=", ",", "=x", "\u{0}", "?"].map(|tail| format!("{value}{tail}"));
@@ -264,10 +269,8 @@ fn truncated_extended_and_empty_signatures_are_refused() {
                 good.iter().map(|(n, v)| (n, if is_signature(n) { changed.as_str() } else { v })).collect();
             let refused = verify(&verifier, &tampered, body, NOW_S);
             // a list may end in its separator; the signature before it is whole
-            let only_a_separator = verifier
-                .scheme()
-                .preset()
-                .is_some_and(|preset| changed == format!("{value}{}", preset.recipe.list_separator));
+            let separator = verifier.provider().preset().recipe.list_separator;
+            let only_a_separator = changed == format!("{value}{separator}");
             let only_padding =
                 changed.len() < value.len() && value[changed.len()..].bytes().all(|b| b == b'=');
             assert!(refused.is_err() || only_a_separator || only_padding, "{verifier:?} {changed}");
@@ -278,7 +281,7 @@ fn truncated_extended_and_empty_signatures_are_refused() {
 #[test]
 fn noise_never_verifies_and_never_panics() {
     let verifiers: Vec<_> =
-        all_shapes().into_iter().map(|(scheme, secret)| verifier_of(scheme, &[secret])).collect();
+        all_shapes().into_iter().map(|(provider, secret)| verifier_of(provider, &[secret])).collect();
     let names = "Stripe-Signature X-Hub-Signature-256 X-GitHub-Delivery X-GitHub-Event webhook-id \
                  webhook-timestamp webhook-signature svix-id svix-timestamp svix-signature X-Sig-1 X-Sig- \
                  X-Sig X-Time X-Id Content-Type";
@@ -384,9 +387,9 @@ fn the_signature_header_is_one_line_under_a_name_in_any_case() {
 #[test]
 fn the_signed_time_may_be_off_by_exactly_the_tolerance_either_way() {
     let body = STRIPE_BODY.as_bytes();
-    for (scheme, secret) in all_shapes().into_iter().filter(|(scheme, _)| scheme.name() != "github") {
-        let good = signed(&scheme, secret, "evt_1", None, body);
-        let verifier = verifier_of(scheme, &[secret]);
+    for (provider, secret) in all_shapes().into_iter().filter(|(provider, _)| provider.name() != "github") {
+        let good = signed(&provider, secret, "evt_1", None, body);
+        let verifier = verifier_of(provider, &[secret]);
         for (age_s, outcome) in [
             (-301, Some(-301)),
             (-300, None),
@@ -452,7 +455,7 @@ fn two_bodies_that_mean_the_same_need_two_signatures() {
 fn both_families_of_header_names_must_agree() {
     let body = br#"{"type":"a"}"#;
     let verifier = verifier("standardwebhooks", &[STANDARD_SECRET]);
-    let good = signed(verifier.scheme(), STANDARD_SECRET, "msg_1", None, body);
+    let good = signed(verifier.provider(), STANDARD_SECRET, "msg_1", None, body);
     let value = |name: &str| good.first(name).unwrap().to_owned();
     let (ts, signature) = (value("webhook-timestamp"), value("webhook-signature"));
     let word = |extra: &[(&str, &str)]| {
@@ -483,12 +486,12 @@ fn both_families_of_header_names_must_agree() {
 fn a_signed_text_cannot_be_cut_into_another_id_and_time() {
     // `msg_1` at 1700000000 over `1700000001.{}` and `msg_1.1700000000` at 1700000001 over `{}` read the same
     let verifier = verifier("svix", &[STANDARD_SECRET]);
-    let good = signed(verifier.scheme(), STANDARD_SECRET, "msg_1", None, b"1700000001.{}");
+    let good = signed(verifier.provider(), STANDARD_SECRET, "msg_1", None, b"1700000001.{}");
     let signature = good.first("svix-signature").unwrap();
     let shifted =
         [("svix-id", "msg_1.1700000000"), ("svix-timestamp", "1700000001"), ("svix-signature", signature)];
     assert_eq!(reason(&verifier, &shifted, b"{}", NOW_S), "signature_malformed");
-    let dotted = signed(verifier.scheme(), STANDARD_SECRET, "evt.abc.1", None, b"{}");
+    let dotted = signed(verifier.provider(), STANDARD_SECRET, "evt.abc.1", None, b"{}");
     assert_eq!(verify(&verifier, &dotted, b"{}", NOW_S).unwrap().event_id(), "evt.abc.1");
 }
 
@@ -529,7 +532,7 @@ fn a_signed_body_is_never_refused_for_its_content() {
 fn an_unreadable_body_keeps_the_id_of_its_header() {
     let verifier = verifier("svix", &[STANDARD_SECRET]);
     for body in [&b""[..], b"hello"] {
-        let headers = signed(verifier.scheme(), STANDARD_SECRET, "msg_1", None, body);
+        let headers = signed(verifier.provider(), STANDARD_SECRET, "msg_1", None, body);
         let event = verify(&verifier, &headers, body, NOW_S).unwrap();
         assert_eq!(event.event_id(), "msg_1");
         assert!(event.defect().is_some() && event.kept_headers().contains("msg_1"));
@@ -563,7 +566,7 @@ fn an_event_with_a_constant_test_id_is_marked() {
 fn a_github_delivery_needs_its_id_header() {
     let verifier = verifier("github", &["It's a Secret to Everybody"]);
     let body = br#"{"zen":"x"}"#;
-    let good = signed(verifier.scheme(), "It's a Secret to Everybody", "d-1", Some("ping"), body);
+    let good = signed(verifier.provider(), "It's a Secret to Everybody", "d-1", Some("ping"), body);
     let without: Headers = good.iter().filter(|(name, _)| *name != "X-GitHub-Delivery").collect();
     assert_eq!(verify(&verifier, &good, body, NOW_S).unwrap().event_type(), Some("ping"));
     assert_eq!(verify(&verifier, &without, body, NOW_S).unwrap_err(), Rejection::EventIdMissing);
@@ -587,7 +590,7 @@ object_id = 'json:/order'
         ))
         .unwrap()
     };
-    let event = |scheme: Scheme, body: &[u8]| {
+    let event = |scheme: Provider, body: &[u8]| {
         let headers = signed(&scheme, STRIPE_SECRET, "", None, body);
         verify(&verifier_of(scheme, &[STRIPE_SECRET]), &headers, body, NOW_S).unwrap()
     };
@@ -630,13 +633,14 @@ timestamp_unit = 'ms'";
 
 #[test]
 fn numbered_signature_headers_are_all_tried() {
-    let (scheme, secret) = all_shapes().into_iter().find(|(scheme, _)| scheme.signs_url()).unwrap();
+    let (provider, secret) =
+        all_shapes().into_iter().find(|(provider, _)| provider.scheme().signs_url()).unwrap();
     let body = br#"{"id":"evt_1"}"#;
-    let good = signed(&scheme, secret, "", None, body);
+    let good = signed(&provider, secret, "", None, body);
     let signature = good.first("X-Sig-1").unwrap();
     let time = ("X-Time", good.first("X-Time").unwrap());
     let wrong = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-    let verifier = verifier_of(scheme, &[secret]);
+    let verifier = verifier_of(provider, &[secret]);
     assert_eq!(reason(&verifier, &[time, ("x-sig-1", wrong), ("x-sig-12", signature)], body, NOW_S), "ok");
     assert_eq!(reason(&verifier, &[time, ("x-sig-1", wrong)], body, NOW_S), "signature_mismatch");
     assert_eq!(
@@ -741,7 +745,7 @@ fn a_custom_scheme_has_exactly_the_documented_keys() {
 #[test]
 fn secrets_that_would_leave_the_door_open_are_refused() {
     let check = |provider: &str, secret: &str| {
-        Scheme::named(provider).unwrap().check_secret(&Secret::new("env:KEY", secret))
+        Provider::named(provider).unwrap().check_secret(&Secret::new("env:KEY", secret))
     };
     for secret in ["v1,whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "whsec_", "whsec_!!!!", "", "whsec_c2hvcnQ="]
     {
@@ -753,21 +757,25 @@ fn secrets_that_would_leave_the_door_open_are_refused() {
     for secret in ["", " \n", "short"] {
         assert!(check("stripe", secret).is_err());
         assert!(
-            Verifier::new(Scheme::named("stripe").unwrap(), vec![Secret::new("env:KEY", secret)], TOLERANCE)
-                .is_err()
+            Verifier::new(
+                Provider::named("stripe").unwrap(),
+                vec![Secret::new("env:KEY", secret)],
+                TOLERANCE
+            )
+            .is_err()
         );
     }
     assert!(check("stripe", "six_or").unwrap().unwrap().contains("16"));
     assert!(check("stripe", &format!("{STRIPE_SECRET}\n")).unwrap().unwrap().contains("white space"));
     assert_eq!(check("stripe", STRIPE_SECRET), Ok(None));
-    assert!(Verifier::new(Scheme::named("stripe").unwrap(), Vec::new(), TOLERANCE).is_err());
+    assert!(Verifier::new(Provider::named("stripe").unwrap(), Vec::new(), TOLERANCE).is_err());
 }
 
 // ---- signing and samples
 
 #[test]
 fn a_sample_invoice_has_the_money_of_its_state() {
-    let stripe = presets::find("stripe").unwrap();
+    let stripe = providers::find("stripe").unwrap();
     for (event_type, status, paid) in [
         ("invoice.created", "draft", 0),
         ("invoice.finalized", "open", 0),
@@ -797,12 +805,12 @@ fn a_sample_invoice_has_the_money_of_its_state() {
 
 #[test]
 fn numbers_in_names_and_forms_do_not_stop_a_delivery_from_being_signed() {
-    for (scheme, secret) in all_shapes() {
+    for (provider, secret) in all_shapes() {
         let body = br#"{"id":"evt_1"}"#;
-        let headers = signed(&scheme, secret, "evt_1", Some("a"), body);
+        let headers = signed(&provider, secret, "evt_1", Some("a"), body);
         let names: BTreeSet<_> = headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
         assert_eq!(names.len(), headers.iter().count());
-        assert!(verify(&verifier_of(scheme, &[secret]), &headers, body, NOW_S).is_ok());
+        assert!(verify(&verifier_of(provider, &[secret]), &headers, body, NOW_S).is_ok());
     }
 }
 
@@ -810,7 +818,7 @@ fn numbers_in_names_and_forms_do_not_stop_a_delivery_from_being_signed() {
 
 fn told(provider: &str, secret: &str, lines: &[(&str, &str)], body: &[u8], now_s: i64) -> Report {
     report(
-        Scheme::named(provider).unwrap(),
+        Provider::named(provider).unwrap(),
         vec![Secret::new("env:SECRET", secret)],
         TOLERANCE,
         &delivery(&headers(lines), body),
@@ -851,7 +859,7 @@ fn a_report_is_one_line_of_json_in_the_documented_shape() {
 #[test]
 fn a_report_judges_the_signature_so_a_missing_unsigned_id_is_a_hint() {
     let body = br#"{"zen":"x"}"#;
-    let good = signed(&Scheme::named("github").unwrap(), "k", "", Some("ping"), body);
+    let good = signed(&Provider::named("github").unwrap(), "k", "", Some("ping"), body);
     let lines =
         [("X-Hub-Signature-256", good.first("X-Hub-Signature-256").unwrap()), ("X-GitHub-Event", "ping")];
     let report = told("github", "k", &lines, body, NOW_S);
@@ -904,7 +912,7 @@ fn hints_name_the_cause_and_nothing_secret() {
 #[test]
 fn a_key_read_in_the_wrong_way_is_named() {
     let body = STRIPE_BODY.as_bytes();
-    let standard = Scheme::named("standardwebhooks").unwrap();
+    let standard = Provider::named("standardwebhooks").unwrap();
     let polar = "signature_header = 'webhook-signature'
         prefix = 'v1,'
         encoding = 'base64'
@@ -930,7 +938,7 @@ fn a_key_read_in_the_wrong_way_is_named() {
 #[test]
 fn a_secret_that_cannot_be_a_key_matches_nothing_and_is_named() {
     let body = br#"{"type":"a"}"#;
-    let good = signed(&Scheme::named("svix").unwrap(), STANDARD_SECRET, "msg_1", None, body);
+    let good = signed(&Provider::named("svix").unwrap(), STANDARD_SECRET, "msg_1", None, body);
     let lines: Vec<_> = good.iter().collect();
     for secret in ["whsec_!!!!", "v1,whsec_AAAA", ""] {
         let refused = told("svix", secret, &lines, body, NOW_S).to_json();
@@ -938,7 +946,7 @@ fn a_secret_that_cannot_be_a_key_matches_nothing_and_is_named() {
         assert!(told("svix", secret, &[], body, NOW_S).to_json().contains("signature_missing"));
     }
     // any length will do by hand
-    let short = signed(&Scheme::named("svix").unwrap(), "whsec_AAAA", "msg_1", None, body);
+    let short = signed(&Provider::named("svix").unwrap(), "whsec_AAAA", "msg_1", None, body);
     let lines: Vec<_> = short.iter().collect();
     assert!(told("svix", "whsec_AAAA", &lines, body, NOW_S).is_ok());
 }

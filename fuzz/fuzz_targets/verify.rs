@@ -8,7 +8,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use inboxd::internals::verify::{Delivery, Headers, Scheme, Secret, Verifier, explain, presets, report};
+use inboxd::internals::providers::{self, Provider};
+use inboxd::internals::signature::{Delivery, Headers, Secret};
+use inboxd::internals::verify::{Verifier, explain, report};
 use libfuzzer_sys::fuzz_target;
 
 /// A key that fits: the presets with public keys take points that are on their curves.
@@ -25,11 +27,11 @@ fn secret(name: &str) -> &'static str {
 
 static VERIFIERS: LazyLock<Vec<Verifier>> = LazyLock::new(|| {
     let verifier = |name: &str| {
-        let scheme = Scheme::named(name).expect("a preset");
+        let provider = Provider::named(name).expect("a preset");
         let secrets = vec![Secret::new("fuzz", secret(name))];
-        Verifier::new(scheme, secrets, Duration::from_secs(300)).expect("a fitting secret")
+        Verifier::new(provider, secrets, Duration::from_secs(300)).expect("a fitting secret")
     };
-    presets::all().iter().map(|preset| verifier(preset.name)).collect()
+    providers::all().iter().map(|preset| verifier(preset.name)).collect()
 });
 
 fuzz_target!(|data: &[u8]| {
@@ -46,10 +48,10 @@ fuzz_target!(|data: &[u8]| {
     let body = body.get(2..).unwrap_or_default();
     let delivery = Delivery { method: "POST", url: "/in?x=1", headers: &headers, body };
     match verifier.authenticate(&delivery, 1_700_000_000) {
-        Ok(_) => assert!(verifier.scheme().name().ends_with("_token"), "{verifier:?}"),
+        Ok(_) => assert!(verifier.provider().name().ends_with("_token"), "{verifier:?}"),
         Err(rejection) => drop(explain(verifier, &delivery, &rejection, 1_700_000_000)),
     }
-    let scheme = verifier.scheme().clone();
-    let secrets = vec![Secret::new("fuzz", secret(scheme.name()))];
-    drop(report(scheme, secrets, Duration::from_secs(300), &delivery, 1_700_000_000));
+    let provider = verifier.provider().clone();
+    let secrets = vec![Secret::new("fuzz", secret(provider.name()))];
+    drop(report(provider, secrets, Duration::from_secs(300), &delivery, 1_700_000_000));
 });

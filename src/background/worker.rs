@@ -16,12 +16,13 @@ use rusqlite::Transaction;
 use crate::clock::SetBack;
 use crate::config::{Mode, OnScopeMismatch};
 use crate::handlers::{self, Event, Handled};
+use crate::signature;
 use crate::store::inbox::State;
 use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
 use crate::store::meta;
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::{JobError, WriteError, WriterHandle};
-use crate::verify::{self, Reread};
+use crate::verify::Reread;
 use crate::wake::lock;
 use crate::work::endpoint::Endpoint;
 use crate::work::forward::{Forwarded, forward};
@@ -314,7 +315,7 @@ impl Worker {
                 query: claimed.query.as_deref(),
                 body,
                 text: text.as_deref(),
-                is_test_send: verify::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
+                is_test_send: signature::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
                 notify: endpoint.config.notify.as_deref(),
                 now_ms,
             };

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use crate::books::ledger;
 use crate::clock;
+use crate::providers::Provider;
+use crate::signature::{Secret, Unsigned, sign};
 use crate::store::inbox;
 use crate::store::open;
 use crate::store::reviews;
-use crate::verify::presets::{self, Preset};
-use crate::verify::{Scheme, Secret, Unsigned, sign};
 use clap::Args;
 use rusqlite::Connection;
 
@@ -80,22 +80,20 @@ impl Line {
 struct Demo {
     folder: Folder,
     daemon: Daemon,
-    preset: &'static Preset,
-    scheme: Scheme,
+    provider: Provider,
     secret: Secret,
     lines: Vec<Line>,
 }
 
 impl Demo {
     fn start() -> Result<Self, Failure> {
-        let preset = presets::find("stripe").ok_or_else(|| internal("there is no preset stripe"))?;
-        let scheme = Scheme::named(preset.name).map_err(internal)?;
+        let provider = Provider::named("stripe").map_err(internal)?;
         let folder = Folder::create()?;
         let secret = format!("whsec_{}", random()?);
         folder.write("inboxd.toml", CONFIG)?;
         folder.write("secret", &secret)?;
         let daemon = Daemon::start(&folder.path)?;
-        Ok(Self { folder, daemon, preset, scheme, secret: Secret::new("demo", secret), lines: Vec::new() })
+        Ok(Self { folder, daemon, provider, secret: Secret::new("demo", secret), lines: Vec::new() })
     }
 
     fn simultaneous_copies(&mut self) -> Result<(), Failure> {
@@ -195,7 +193,7 @@ impl Demo {
     }
 
     fn event(&self, event_type: &str, id: &str, invoice: &str) -> String {
-        self.preset.sample(event_type, id, invoice, clock::now_ms() / 1000)
+        self.provider.sample(event_type, id, invoice, clock::now_ms() / 1000)
     }
 
     fn signed(&self, body: &str, skew_s: i64) -> Result<Vec<(String, String)>, Failure> {
@@ -208,7 +206,7 @@ impl Demo {
             signed_at_s: clock::now_ms() / 1000 + skew_s,
             body: body.as_bytes(),
         };
-        sign(&self.scheme, &self.secret, &unsigned).map_err(internal)
+        sign(self.provider.scheme(), &self.secret, &unsigned).map_err(internal)
     }
 
     /// Sends a signed delivery and returns status and word of the answer.

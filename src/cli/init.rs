@@ -6,8 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::config::{DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names};
-use crate::verify::Scheme;
-use crate::verify::presets::{self, Preset};
+use crate::providers::{self, Preset};
 use clap::Args;
 
 use super::args::Names;
@@ -38,7 +37,7 @@ const SERVICE_FILE: &str = "/etc/inboxd/inboxd.toml";
 /// Exit 0, or 5 where the file exists and `--force` is not given.
 pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<(), Failure> {
     let path = path(args, context)?;
-    let provider = presets::find(&args.provider).map_or(args.provider.as_str(), |preset| preset.name);
+    let provider = providers::find(&args.provider).map_or(args.provider.as_str(), |preset| preset.name);
     if !preset_exists(provider) && provider != "custom" {
         return Err(unknown_provider(provider));
     }
@@ -137,7 +136,7 @@ impl Draft<'_> {
             false => "\"127.0.0.1:8787\"          # put a TLS proxy in front of it",
         };
         let data_dir = if self.is_service { "/var/lib/inboxd" } else { "./inboxd-data" };
-        let preset = presets::find(provider);
+        let preset = providers::find(provider);
         let public_url = match preset.is_some_and(signs_url) {
             true => {
                 "\npublic_url = \"https://hooks.example.com\"   # as the provider knows it: the URL is signed\n"
@@ -167,7 +166,7 @@ admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
 
 /// `[destination.app]` as a comment, signed in the way that the provider allows.
 fn destination_table(path: &str, preset: Option<&Preset>) -> String {
-    let scheme = preset.and_then(|preset| Scheme::named(preset.name).ok());
+    let scheme = preset.and_then(|preset| preset.scheme().ok());
     let sign = match scheme {
         Some(scheme) if !scheme.can_sign() => {
             "# sign = \"standard\"                 # Standard Webhooks: only the provider can sign as it does\n\
@@ -304,7 +303,7 @@ fn say_what_is_next(path: &Path, draft: &Draft<'_>, mode: u32) {
         None => say(&format!(
             "  export {}=…    # {}",
             draft.variable,
-            presets::find(draft.provider).map_or_else(
+            providers::find(draft.provider).map_or_else(
                 || "the signing secret that the sender shows you".to_owned(),
                 |preset| format!("{}: {}", preset.title, preset.secret)
             )

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::config::DEFAULT_FILES;
-use crate::verify::presets;
+use crate::providers;
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -77,7 +77,7 @@ fn sentence(text: Option<&clap::builder::StyledStr>) -> String {
 fn providers() -> Result<Roff, Failure> {
     let mut roff = Roff::new();
     roff.control("SH", ["PROVIDERS"]);
-    for preset in presets::all() {
+    for preset in providers::all() {
         roff.control("TP", []);
         roff.text([bold(preset.name), roman(format!(" ({})", preset.title))]);
         for (what, said) in facts(preset)? {

@@ -14,8 +14,8 @@ use crate::config::{
 };
 use crate::handlers::Registry;
 use crate::logging;
+use crate::signature::Secret;
 use crate::terminal::printable;
-use crate::verify::Secret;
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 

@@ -1,8 +1,7 @@
 //! `providers`: the presets, printed from the table they are.
 
 use crate::config::closest;
-use crate::verify::Scheme;
-use crate::verify::presets::{self, Handshake, Preset};
+use crate::providers::{self, Handshake, Preset, Provider};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -49,7 +48,7 @@ pub(crate) fn run(verb: &ProvidersVerb) -> Result<(), Failure> {
 
 fn list(args: &ProvidersListArgs) -> Result<(), Failure> {
     if args.json {
-        let all: Result<Vec<_>, _> = presets::all().iter().map(|preset| to_json(preset)).collect();
+        let all: Result<Vec<_>, _> = providers::all().iter().map(|preset| to_json(preset)).collect();
         return put_lines(all?);
     }
     let row = |preset: &&Preset| {
@@ -62,11 +61,11 @@ fn list(args: &ProvidersListArgs) -> Result<(), Failure> {
         ]
     };
     let head = ["PROVIDER", "TITLE", "SIGNATURE", "RETRIES", "REMARKS"];
-    put(&table(&head, &presets::all().iter().map(row).collect::<Vec<_>>()))
+    put(&table(&head, &providers::all().iter().map(row).collect::<Vec<_>>()))
 }
 
 fn show(args: &ProviderArgs) -> Result<(), Failure> {
-    let preset = presets::find(&args.name).ok_or_else(|| unknown(&args.name))?;
+    let preset = providers::find(&args.name).ok_or_else(|| unknown(&args.name))?;
     if args.json {
         return put(&format!("{}\n", to_json(preset)?));
     }
@@ -85,7 +84,7 @@ fn show(args: &ProviderArgs) -> Result<(), Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let advice = match closest(name, presets::all().iter().map(|preset| preset.name)) {
+    let advice = match closest(name, providers::all().iter().map(|preset| preset.name)) {
         Some(word) => format!("did you mean {word}?"),
         None => "`inboxd providers list` names them".to_owned(),
     };
@@ -94,7 +93,8 @@ fn unknown(name: &str) -> Failure {
 
 /// What there is to say about a provider, in the order in which one needs it. The manual has the same.
 pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Failure> {
-    let scheme = scheme(preset)?;
+    let provider = provider_of(preset)?;
+    let scheme = provider.scheme();
     let recipe = &preset.recipe;
     let sources = |list: &[&str]| list.join(" or ");
     let mut facts = vec![
@@ -135,8 +135,8 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     facts.push(("Event type", format!("{}{action}", sources(recipe.event_type))));
     facts.push(("Object", sources(recipe.object_id)));
     facts.push(("Account", sources(recipe.account)));
-    facts.push(("Replays", replays(&scheme).to_owned()));
-    facts.push(("Handed on", handed_on(&scheme)));
+    facts.push(("Replays", replays(&provider).to_owned()));
+    facts.push(("Handed on", handed_on(&provider)));
     facts.push(("Handshake", handshake(preset.handshake).to_owned()));
     facts.push(("Waits", preset.deadline_s.map_or(String::new(), |s| format!("{s} s for an answer"))));
     facts.push(("Sends again", preset.retries.to_owned()));
@@ -175,8 +175,8 @@ fn one_event(preset: &Preset) -> String {
     String::new()
 }
 
-fn scheme(preset: &Preset) -> Result<Scheme, Failure> {
-    Scheme::named(preset.name).map_err(|reason| Failure::new(Exit::Internal, reason))
+fn provider_of(preset: &Preset) -> Result<Provider, Failure> {
+    Provider::named(preset.name).map_err(|reason| Failure::new(Exit::Internal, reason))
 }
 
 fn signature_place(preset: &Preset) -> String {
@@ -204,12 +204,13 @@ fn signature(preset: &Preset) -> String {
 }
 
 fn remarks(preset: &Preset) -> Vec<&'static str> {
-    let Ok(scheme) = Scheme::named(preset.name) else {
+    let Ok(provider) = Provider::named(preset.name) else {
         return Vec::new();
     };
+    let scheme = provider.scheme();
     [
         (!scheme.body_signed(), "body NOT signed"),
-        (scheme.has_replay_key(), "id not signed"),
+        (provider.has_replay_key(), "id not signed"),
         (scheme.is_batch(), "batches"),
         (scheme.signs_url(), "needs public_url"),
         (preset.handshake != Handshake::None, "handshake"),
@@ -220,10 +221,10 @@ fn remarks(preset: &Preset) -> Vec<&'static str> {
     .collect()
 }
 
-fn replays(scheme: &Scheme) -> &'static str {
-    if !scheme.body_signed() {
+fn replays(provider: &Provider) -> &'static str {
+    if !provider.scheme().body_signed() {
         "the body is not signed: anybody who saw one delivery can make others; money handlers refuse it"
-    } else if scheme.has_replay_key() {
+    } else if provider.has_replay_key() {
         "the same body under a new id is kept for a person (replay = \"flag\"), since the id is not signed"
     } else {
         ""
@@ -231,7 +232,8 @@ fn replays(scheme: &Scheme) -> &'static str {
 }
 
 /// What a destination gets with `sign = "provider"`.
-fn handed_on(scheme: &Scheme) -> String {
+fn handed_on(provider: &Provider) -> String {
+    let scheme = provider.scheme();
     let envelope = match scheme.is_batch() {
         true => "each event by itself, inside the delivery's envelope; ",
         false => "",
@@ -242,7 +244,7 @@ fn handed_on(scheme: &Scheme) -> String {
     } else if scheme.has_time_in_body() {
         format!(
             "sign = \"provider\" holds for {} s only, since the signed time is inside the body; use standard",
-            scheme.tolerance_s()
+            provider.preset().tolerance_s
         )
     } else if scheme.signs_form_fields() {
         "signed anew; a body that is no form by bodySHA256 in the destination's URL".to_owned()
@@ -271,7 +273,8 @@ fn handshake(handshake: Handshake) -> &'static str {
 
 /// Fields for programs; texts as in the table, and what follows from the scheme.
 fn to_json(preset: &Preset) -> Result<Value, Failure> {
-    let scheme = scheme(preset)?;
+    let provider = provider_of(preset)?;
+    let scheme = provider.scheme();
     let recipe = &preset.recipe;
     Ok(json!({
         "name": preset.name, "aliases": preset.aliases, "title": preset.title, "docs": preset.docs,
@@ -282,7 +285,7 @@ fn to_json(preset: &Preset) -> Result<Value, Failure> {
         "event_id": recipe.event_id, "event_key": recipe.event_key, "event_type": recipe.event_type,
         "object_id": recipe.object_id, "account": recipe.account,
         "fact": recipe.fact, "told_apart_by": recipe.told_apart_by,
-        "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(), "handed_on": handed_on(&scheme),
+        "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(), "handed_on": handed_on(&provider),
         "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": handshake(preset.handshake),
         "retries_by_itself": preset.retries_by_itself, "retries": preset.retries, "deadline_s": preset.deadline_s,
         "bad_signature_status": preset.bad_signature_status, "body_bytes_max": preset.body_bytes_max,

@@ -15,9 +15,9 @@ use crate::config::{
     parse_signed_duration, secret_from_env, url_problem,
 };
 use crate::outgoing::in_words;
+use crate::providers::{self, Preset, Provider};
+use crate::signature::{Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use crate::terminal::printable;
-use crate::verify::presets;
-use crate::verify::{Scheme, Secret, Unsigned, sign, with_body_hash, with_time_and_signature};
 use crate::wake::lock;
 use clap::{ArgGroup, Args};
 use jiff::SignedDuration;
@@ -122,7 +122,7 @@ struct Target {
     url: String,
     /// As the provider knows it, for those that sign it.
     public_url: String,
-    scheme: Scheme,
+    provider: Provider,
     secret: Secret,
     /// Where the secret is, and its fingerprint where there is one to compare with.
     secret_shown: String,
@@ -178,8 +178,8 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
     for message in &messages {
         check(args, &target, message)?;
     }
-    if args.skew.is_some() && !target.scheme.signs_time() {
-        say(&format!("warning: --skew changes nothing: {} signs no time", target.scheme.title()));
+    if args.skew.is_some() && !target.provider.scheme().signs_time() {
+        say(&format!("warning: --skew changes nothing: {} signs no time", target.provider.title()));
     }
     let order = order(args, messages.len())?;
     let next = AtomicUsize::new(0);
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
                 while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let message = &messages[*index as usize];
                     let answer = deliver(&agent, args, &target, message);
-                    lock(&tally).take(args, &target.scheme, message, answer);
+                    lock(&tally).take(args, &target.provider, message, answer);
                 }
             });
         }
@@ -204,28 +204,29 @@ fn usage(reason: impl Into<String>) -> Failure {
 }
 
 fn target(args: &SendArgs, context: &Context) -> Result<Target, Failure> {
-    let scheme = args.provider().map(|provider| scheme_of(args, provider, context)).transpose()?.flatten();
+    let provider =
+        args.provider().map(|provider| provider_of(args, provider, context)).transpose()?.flatten();
     let target = match &args.to {
-        Some(url) => named_target(args, url, scheme, context)?,
+        Some(url) => named_target(args, url, provider, context)?,
         None => {
             let config = context.load(MissingSecrets::LeaveCredentials)?;
-            configured_target(&config, endpoint_of(args, scheme.as_ref(), &config)?)?
+            configured_target(&config, endpoint_of(args, provider.as_ref(), &config)?)?
         }
     };
-    if !target.scheme.can_sign() {
+    if !target.provider.scheme().can_sign() {
         return Err(usage(format!(
             "{} signs with a private key that only it has, so no test delivery can be made here; \
              use the provider's own test button, or `inboxd verify` on a captured delivery",
-            target.scheme.title()
+            target.provider.title()
         )));
     }
     Ok(target)
 }
 
-/// The preset's scheme; `None` for one of the user's own, which the endpoint has.
-fn scheme_of(args: &SendArgs, provider: &str, context: &Context) -> Result<Option<Scheme>, Failure> {
+/// The preset; `None` for a scheme of the user's own, which the endpoint has.
+fn provider_of(args: &SendArgs, provider: &str, context: &Context) -> Result<Option<Provider>, Failure> {
     if provider != "custom" {
-        let known = presets::find(provider).and_then(|preset| Scheme::named(preset.name).ok());
+        let known = providers::find(provider).and_then(|preset| Provider::named(preset.name).ok());
         return known
             .map(Some)
             .ok_or_else(|| usage(format!("there is no provider {provider}; {}", provider_advice(provider))));
@@ -247,7 +248,7 @@ fn scheme_of(args: &SendArgs, provider: &str, context: &Context) -> Result<Optio
 fn named_target(
     args: &SendArgs,
     url: &str,
-    scheme: Option<Scheme>,
+    provider: Option<Provider>,
     context: &Context,
 ) -> Result<Target, Failure> {
     if let Some(problem) = url_problem(url) {
@@ -259,32 +260,32 @@ fn named_target(
         (None, Some(path)) => secret_of(path)?,
         (None, None) if args.endpoint.is_some() => {
             let config = context.load(MissingSecrets::LeaveCredentials)?;
-            let endpoint = endpoint_of(args, scheme.as_ref(), &config)?;
+            let endpoint = endpoint_of(args, provider.as_ref(), &config)?;
             return Ok(Target { url, public_url, ..target_of(&config, endpoint)? });
         }
         (None, None) => return Err(usage("--to needs --secret-env or --secret-file, or --endpoint")),
     };
-    let Some(scheme) = scheme else {
+    let Some(provider) = provider else {
         return Err(usage(
             "name the provider, or leave out --secret-env and --secret-file: the endpoint has its own",
         ));
     };
-    let tolerance = Duration::from_secs(scheme.tolerance_s().into());
+    let tolerance = Duration::from_secs(provider.preset().tolerance_s.into());
     let secret_shown = secret.label().to_owned();
-    Ok(Target { url, public_url, scheme, secret, secret_shown, tolerance, scope: Scope::default() })
+    Ok(Target { url, public_url, provider, secret, secret_shown, tolerance, scope: Scope::default() })
 }
 
 fn endpoint_of<'a>(
     args: &SendArgs,
-    scheme: Option<&Scheme>,
+    provider: Option<&Provider>,
     config: &'a Config,
 ) -> Result<&'a Endpoint, Failure> {
     let is_meant = |endpoint: &&Endpoint| match &args.endpoint {
         Some(name) => endpoint.name == *name,
-        None => scheme.is_some_and(|scheme| endpoint.provider == scheme.name()),
+        None => provider.is_some_and(|provider| endpoint.provider == provider.name()),
     };
     let endpoint = config.endpoints.iter().find(is_meant).ok_or_else(|| no_endpoint(args, config))?;
-    let wanted = args.provider().map(|typed| scheme.map_or(typed, Scheme::name));
+    let wanted = args.provider().map(|typed| provider.map_or(typed, |provider| provider.name()));
     if wanted.is_some_and(|wanted| wanted != endpoint.provider) {
         let (name, provider) = (&endpoint.name, &endpoint.provider);
         return Err(usage(format!(
@@ -304,7 +305,7 @@ fn target_of(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
     Ok(Target {
         url: String::new(),
         public_url: String::new(),
-        scheme: endpoint.verifier.scheme().clone(),
+        provider: endpoint.verifier.provider().clone(),
         secret,
         secret_shown,
         tolerance: endpoint.tolerance,
@@ -361,7 +362,7 @@ fn no_endpoint(args: &SendArgs, config: &Config) -> Failure {
 
 /// One message per type; several are events about one object.
 fn messages(args: &SendArgs, target: &Target) -> Result<Vec<Message>, Failure> {
-    let Target { scheme, scope, .. } = target;
+    let Target { provider, scope, .. } = target;
     let seed = format!("{:016x}", getrandom::u64().map_err(no_randomness)?);
     let file = args.file.as_ref().map(|path| read_bounded(path, BODY_BYTES_MAX, "the body")).transpose()?;
     let file: Option<Arc<[u8]>> = file.map(Arc::from);
@@ -369,18 +370,19 @@ fn messages(args: &SendArgs, target: &Target) -> Result<Vec<Message>, Failure> {
         let event_id = match (&args.id, n) {
             (Some(id), 0) => id.clone(),
             (Some(id), n) => format!("{id}_{n}"),
-            (None, n) => scheme.sample_id(&format!("{seed}.{n}")),
+            (None, n) => provider.preset().sample_id(&format!("{seed}.{n}")),
         };
         let (event_id, body) = match &file {
-            Some(bytes) => from_file(args, scheme, event_id, bytes)?,
+            Some(bytes) => from_file(args, provider, event_id, bytes)?,
             None => {
                 // without ids of the provider's, --id makes bodies that differ, and equal ones that are equal
-                let seed = if scheme.has_ids() || args.id.is_none() { &seed } else { &event_id };
-                let sample = scheme.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
-                (event_id, Arc::from(adopt(sample, scheme, scope).into_bytes()))
+                let seed = if provider.has_ids() || args.id.is_none() { &seed } else { &event_id };
+                let sample = provider.sample(event_type, &event_id, seed, clock::now_ms() / 1000);
+                (event_id, Arc::from(adopt(sample, provider.preset(), scope).into_bytes()))
             }
         };
-        let content_type = if file.is_some() { "application/json" } else { scheme.sample_content_type() };
+        let content_type =
+            if file.is_some() { "application/json" } else { provider.preset().sample_content_type() };
         Ok(Message { event_type: event_type.clone(), event_id, content_type, body })
     };
     args.types().map_err(usage)?.0.iter().enumerate().map(message).collect()
@@ -389,16 +391,16 @@ fn messages(args: &SendArgs, target: &Target) -> Result<Vec<Message>, Failure> {
 /// The bytes of the file as they are; only another id is put in, where the provider has it in the body.
 fn from_file(
     args: &SendArgs,
-    scheme: &Scheme,
+    provider: &Provider,
     event_id: String,
     bytes: &Arc<[u8]>,
 ) -> Result<(String, Arc<[u8]>), Failure> {
-    let Some(pointer) = scheme.id_in_body() else {
+    let Some(pointer) = provider.id_in_body() else {
         return Ok((event_id, Arc::clone(bytes)));
     };
     match (serde_json::from_slice::<Value>(bytes), &args.id) {
         (Ok(mut json @ (Value::Object(_) | Value::Array(_))), Some(_)) => {
-            scheme.put_id(&mut json, &event_id);
+            provider.put_id(&mut json, &event_id);
             Ok((event_id, Arc::from(json.to_string().into_bytes())))
         }
         (_, Some(_)) => Err(usage("--file is no JSON object: --id cannot be put in")),
@@ -411,8 +413,8 @@ fn from_file(
 }
 
 /// A sample that the endpoint's `livemode` and `account` let through, where the provider says such things.
-fn adopt(sample: String, scheme: &Scheme, scope: &Scope) -> String {
-    let recipe = &scheme.behaviour().recipe;
+fn adopt(sample: String, preset: &Preset, scope: &Scope) -> String {
+    let recipe = &preset.recipe;
     if scope.livemode.is_none() && scope.account.is_none() {
         return sample;
     }
@@ -473,7 +475,8 @@ fn order(args: &SendArgs, messages: usize) -> Result<Vec<u32>, Failure> {
 }
 
 fn signed(args: &SendArgs, target: &Target, message: &Message) -> Result<Signed, String> {
-    let Target { scheme, secret, .. } = target;
+    let Target { provider, secret, .. } = target;
+    let scheme = provider.scheme();
     let skew_s = args.skew.map_or(0, |skew| skew.as_secs());
     let signed_at_s = (clock::now_ms() / 1000).saturating_add(skew_s);
     // a signature in the body is spoiled by another key, one in a header afterwards
@@ -513,7 +516,7 @@ fn deliver(
     let Signed { url, headers, body } = signed(args, target, message)?;
     let mut request = agent.post(&url).content_type(message.content_type);
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in headers.chain(target.scheme.behaviour().sample_headers().iter().copied()) {
+    for (name, value) in headers.chain(target.provider.preset().sample_headers().iter().copied()) {
         request = request.header(name, value);
     }
     let start = Instant::now();
@@ -603,9 +606,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn take(&mut self, args: &SendArgs, scheme: &Scheme, message: &Message, answer: Result<Answer, String>) {
+    fn take(
+        &mut self,
+        args: &SendArgs,
+        provider: &Provider,
+        message: &Message,
+        answer: Result<Answer, String>,
+    ) {
         // where the provider has no ids the daemon makes the key, and this one is only in the body
-        let event_id = if scheme.has_ids() { message.event_id.as_str() } else { "-" };
+        let event_id = if provider.has_ids() { message.event_id.as_str() } else { "-" };
         let (event_type, event_id) = (&message.event_type, printable(event_id));
         let answer = match answer {
             Ok(answer) => answer,

@@ -3,8 +3,8 @@
 use crate::config::{Address, Config, Fingerprints, MissingSecrets};
 use crate::daemon::{Daemon, Ended, StartError};
 use crate::logging;
+use crate::signature::Secret;
 use crate::terminal::counted;
-use crate::verify::Secret;
 use clap::Args;
 
 use super::{Context, Exit, Failure, allocator, say};

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::config::{MissingSecrets, secret_from_env};
-use crate::verify::{Delivery, Headers, Scheme, Verifier, report_of};
+use crate::providers::Provider;
+use crate::signature::{Delivery, Headers};
+use crate::verify::{Verifier, report_of};
 use clap::{ArgGroup, Args};
 
 use super::args::Names;
@@ -83,7 +85,7 @@ struct Judge {
 fn of_provider(args: &VerifyArgs) -> Result<Judge, Failure> {
     let usage = |reason: String| Failure::new(Exit::Usage, reason);
     let provider = args.provider.as_deref().unwrap_or_default();
-    let scheme = Scheme::named(provider).map_err(|_| no_preset(provider))?;
+    let provider = Provider::named(provider).map_err(|_| no_preset(provider))?;
     let mut secrets = Vec::new();
     for variable in &args.secret_env {
         secrets.push(secret_from_env(variable).map_err(usage)?);
@@ -91,8 +93,8 @@ fn of_provider(args: &VerifyArgs) -> Result<Judge, Failure> {
     for path in &args.secret_file {
         secrets.push(secret_of(path)?);
     }
-    let tolerance = Duration::from_secs(scheme.tolerance_s().into());
-    let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
+    let tolerance = Duration::from_secs(provider.preset().tolerance_s.into());
+    let (verifier, problems) = Verifier::any_length(provider, secrets, tolerance);
     Ok(Judge { verifier, problems, url: String::new() })
 }
 

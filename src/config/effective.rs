@@ -10,8 +10,8 @@ use super::{
     Alert, AlertOn, AlertVia, BodyFormat, Config, Destination, Endpoint, Fingerprints, Mode, OnRedelivery,
     OnScopeMismatch, Order, Replay, Sign, duration_text,
 };
+use crate::signature::{Recipe, Secret};
 use crate::terminal::is_unprintable;
-use crate::verify::{Recipe, Secret};
 
 impl Config {
     /// Every value in effect as a configuration file. Unset keys are comments.

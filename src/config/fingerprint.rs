@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use super::secrets;
-use crate::verify::Secret;
+use crate::signature::Secret;
 
 /// The key's file in the data directory.
 const KEY_FILE: &str = "fingerprint.key";

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::outgoing::Network;
+use crate::providers::{self, Provider};
+use crate::signature::{CustomScheme, Secret};
 use crate::terminal::printable;
-use crate::verify::presets;
-use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
+use crate::verify::Verifier;
 
 mod check;
 mod development;
@@ -632,37 +633,37 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-// All that the configuration asks of `verify`.
+// All that the configuration asks of the providers.
 
 /// The presets' names, in the order in which they are listed to people.
 pub fn preset_names() -> Vec<&'static str> {
-    presets::all().iter().map(|preset| preset.name).collect()
+    providers::all().iter().map(|preset| preset.name).collect()
 }
 
 /// Whether there is a preset of this name (`custom` is none).
 pub fn preset_exists(provider: &str) -> bool {
-    presets::find(provider).is_some()
+    providers::find(provider).is_some()
 }
 
 /// The preset's own name, where another one was typed.
 fn preset_name(provider: &str) -> &str {
-    presets::find(provider).map_or(provider, |preset| preset.name)
+    providers::find(provider).map_or(provider, |preset| preset.name)
 }
 
 /// What people call the provider.
 fn preset_title(provider: &str) -> &str {
-    presets::find(provider).map_or(provider, |preset| preset.title)
+    providers::find(provider).map_or(provider, |preset| preset.title)
 }
 
 /// Whether the provider never redelivers by itself, so that work must not fail in the request.
 pub fn preset_never_retries(provider: &str) -> bool {
-    presets::find(provider).is_some_and(|preset| !preset.retries_by_itself)
+    providers::find(provider).is_some_and(|preset| !preset.retries_by_itself)
 }
 
-/// The scheme of a preset, or the one typed in.
-fn scheme_of(provider: &str, custom: Option<&CustomScheme>) -> Result<Scheme, String> {
+/// A preset, or the scheme typed in.
+fn provider_of(provider: &str, custom: Option<&CustomScheme>) -> Result<Provider, String> {
     match custom {
-        Some(custom) => Scheme::custom(custom),
-        None => Scheme::named(provider),
+        Some(custom) => Provider::custom(custom),
+        None => Provider::named(provider),
     }
 }

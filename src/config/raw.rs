@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserialize as DeserializeDerive;
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-use crate::verify::CustomScheme;
+use crate::signature::CustomScheme;
 
 /// The whole file.
 #[derive(Debug, Default, DeserializeDerive)]

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::sharing::{self, Sharing};
-use crate::verify::Secret;
+use crate::signature::Secret;
 
 /// More than any real secret; a bound for `file:/dev/zero`.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::verify::Secret;
+use crate::signature::Secret;
 
 /// Prefixes of API keys and tokens, and whose they are. None of them signs webhooks.
 const API_KEYS: [(&str, &str); 25] = [

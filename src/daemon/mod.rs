@@ -28,11 +28,11 @@ use crate::handlers::Registry;
 use crate::intake::deliveries::App;
 use crate::intake::front::{self, Relay};
 use crate::intake::proxy::Proxy;
+use crate::providers;
 use crate::store::inbox;
 use crate::store::meta;
 use crate::store::open::{self, DataDirLock, FileClaim, OpenError};
 use crate::store::writer::{self, Writer, WriterHandle};
-use crate::verify;
 use crate::wake::Wake;
 use crate::work::endpoint::Endpoint;
 use crate::work::target::Target;
@@ -649,8 +649,8 @@ fn proxied(config: &Config) -> Vec<(String, Duration)> {
 /// For how long each endpoint's provider sends again what failed.
 fn patience(config: &Config) -> Vec<(String, Duration)> {
     let of = |endpoint: &config::Endpoint| {
-        let preset = endpoint.verifier.scheme().behaviour();
-        (endpoint.name.clone(), verify::gives_up_after(&endpoint.provider, preset))
+        let preset = endpoint.verifier.provider().preset();
+        (endpoint.name.clone(), providers::gives_up_after(&endpoint.provider, preset))
     };
     config.endpoints.iter().map(of).collect()
 }

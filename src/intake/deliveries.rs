@@ -22,11 +22,10 @@ use crate::intake::proxy::{Asked, Proxy};
 use crate::intake::receive::{Incoming, Outcome, Receipt};
 use crate::intake::refused;
 use crate::logging;
+use crate::providers::{Acceptance, Handshake, Preset, Reply};
+use crate::signature::{Delivery, Headers, Rejection};
 use crate::store::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
-use crate::verify::{
-    self, Acceptance, Delivery, Handshake, Headers, Preset, Rejection, Reply, Verified, VerifiedEvent,
-    Verifier,
-};
+use crate::verify::{self, Verified, VerifiedEvent, Verifier};
 use crate::wake::Wake;
 use crate::work::endpoint::Endpoint;
 use crate::work::screen::{self, Disposition};
@@ -300,7 +299,7 @@ impl App {
             None => {
                 let kind = format!("refused endpoint={} reason=method_not_allowed", config.name);
                 logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || asked(request));
-                Answer::MethodNotAllowed(match config.verifier.scheme().behaviour().handshake {
+                Answer::MethodNotAllowed(match config.verifier.provider().preset().handshake {
                     Handshake::DropboxChallenge => "GET, POST",
                     _ => "POST",
                 })
@@ -406,7 +405,7 @@ impl App {
 
 /// How long a delivery may wait for its turn in the store, so that its provider is answered before it hangs up.
 fn start_within(endpoint: &Endpoint) -> Duration {
-    let deadline_s = endpoint.config.verifier.scheme().behaviour().deadline_s;
+    let deadline_s = endpoint.config.verifier.provider().preset().deadline_s;
     let deadline = deadline_s.map(|seconds| Duration::from_secs(seconds.into()));
     // the rest is for the handlers, the commit and the way back
     deadline.map_or(START_WAIT_MAX, |deadline| (deadline * 3 / 5).min(START_WAIT_MAX))
@@ -437,7 +436,7 @@ struct Sender {
 
 impl Sender {
     fn answer(self, result: &Answer) {
-        let preset = self.endpoint.config.verifier.scheme().behaviour();
+        let preset = self.endpoint.config.verifier.provider().preset();
         if matches!(result, Answer::Unavailable) {
             self.answers.unavailable.fetch_add(1, Ordering::Relaxed);
         }

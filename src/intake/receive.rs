@@ -14,13 +14,14 @@ use crate::clock;
 use crate::config::{Mode, OnRedelivery, Replay};
 use crate::failpoint;
 use crate::handlers::{self, Event, Handled, Park};
+use crate::providers::BodyVaries;
 use crate::store::inbox::conflicts::{self, Kept};
 use crate::store::inbox::failures::{self, Failed};
 use crate::store::inbox::queue::{self, Claimed, OneClaim};
 use crate::store::inbox::{self, Known, State};
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::{JobError, WriteError, WriterHandle};
-use crate::verify::{BodyVaries, VerifiedEvent};
+use crate::verify::VerifiedEvent;
 use crate::work::endpoint::Endpoint;
 use crate::work::failure;
 use crate::work::forward::{Forwarded, forward};
@@ -496,7 +497,7 @@ impl Stored<'_> {
         if known.body_sha256 == self.event.body_sha256() {
             return Ok(true);
         }
-        let varies = self.endpoint.config.verifier.scheme().body_varies();
+        let varies = self.endpoint.config.verifier.provider().preset().body_varies;
         Ok(match inbox::payload_of(self.tx, known.id)? {
             Some(first) => varies.same_event(&first, self.event.body()),
             // purged: only its hash is left, which tells nothing where attempts differ

@@ -12,7 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::verify::{Delivery, Headers, Rejection, Report, Verifier, report_of};
+use crate::signature::{Delivery, Headers, Rejection};
+use crate::verify::{Report, Verifier, report_of};
 use crate::wake::lock;
 
 /// A larger body is not kept.

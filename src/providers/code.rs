@@ -1,10 +1,10 @@
 //! Code hosting, issues, monitoring, deployment.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
+use super::preset::{BodyVaries, OtherKind, Preset, TestSign};
 use super::standard::STANDARD_WEBHOOKS;
-use super::{BodyVaries, Preset, TestSign};
-use crate::verify::scheme::Recipe;
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {
@@ -57,6 +57,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add new webhook: URL, generate a signing token, the events.",
         secret: "the signing token (whsec_…)",
         notes: "Standard Webhooks. Older GitLab has only the plain secret token: gitlab_token.",
+        other_kind: Some(OtherKind { provider: "gitlab_token", fits: |secret| !secret.starts_with(WHSEC) }),
         confirmed: "2026-11: in GitLab's merge requests 230944 and 231325; by formula, no library to check with",
         recipe: Recipe {
             signature_header: "webhook-signature",
@@ -84,6 +85,7 @@ pub(super) const ROWS: &[Preset] = &[
         setup: "Settings, Webhooks, Add new webhook: URL, a secret token, the events.",
         secret: "the secret token you chose",
         notes: "A static token: the body is NOT authenticated. Prefer gitlab_signing. Sends Idempotency-Key since 17.4; before that the key is the kind of event, the project and a hash of the body. (X-Gitlab-Event-UUID is no key: hooks that call each other share one.)",
+        other_kind: Some(OtherKind { provider: "gitlab_signing", fits: |secret| secret.starts_with(WHSEC) }),
         confirmed: "2026-11: in GitLab's documentation; that X-Gitlab-Event-UUID is no key: 2026-12, in its merge request 75821",
         recipe: Recipe {
             signature_header: "X-Gitlab-Token",
@@ -295,6 +297,9 @@ pub(super) const ROWS: &[Preset] = &[
         ..Preset::PLAIN
     },
 ];
+
+/// What GitLab's signing tokens begin with.
+const WHSEC: &[u8] = b"whsec_";
 
 /// Where GitLab writes what, however it signs.
 const GITLAB: Recipe<'static> = Recipe {

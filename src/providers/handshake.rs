@@ -5,11 +5,11 @@
 
 use serde_json::{Value, json};
 
-use super::identity::{Source, at, form_decoded, form_fields, is_form};
-use super::presets::Handshake;
-use super::scheme::{Challenge, Scheme};
-use super::secret::{Algorithm, Encoding};
-use super::{Delivery, Headers, Key};
+use super::preset::{Handshake, Preset};
+use crate::signature::{
+    Algorithm, Challenge, Delivery, Encoding, Headers, Key, Scheme, Source, at, form_decoded, form_fields,
+    is_form,
+};
 
 /// A longer challenge is nobody's.
 const CHALLENGE_BYTES_MAX: usize = 1024;
@@ -29,7 +29,7 @@ pub struct Reply {
 }
 
 /// What [`signed`] reads, as JSON pointers.
-pub(super) fn pointers(handshake: Handshake) -> &'static [&'static str] {
+pub(crate) fn pointers(handshake: Handshake) -> &'static [&'static str] {
     match handshake {
         Handshake::SlackChallenge => &["/challenge", "/type"],
         Handshake::ZoomValidation => &["/payload/plainToken", "/event"],
@@ -41,11 +41,8 @@ pub(super) fn pointers(handshake: Handshake) -> &'static [&'static str] {
 }
 
 /// The answer to a signed handshake.
-pub(super) fn signed(scheme: &Scheme, key: &Key, headers: &Headers, json: &Value) -> Option<Reply> {
-    if let Some(challenge) = &scheme.challenge {
-        return echo(challenge, headers, json);
-    }
-    match scheme.behaviour().handshake {
+pub(crate) fn signed(preset: &Preset, key: &Key, json: &Value) -> Option<Reply> {
+    match preset.handshake {
         Handshake::SlackChallenge => {
             let challenge = json.get("challenge").and_then(Value::as_str)?;
             is(json, "/type", "url_verification").then(|| reply(200, PLAIN, challenge))
@@ -75,7 +72,7 @@ pub(super) fn signed(scheme: &Scheme, key: &Key, headers: &Headers, json: &Value
 }
 
 /// The challenge of a sender that has no preset.
-fn echo(challenge: &Challenge, headers: &Headers, json: &Value) -> Option<Reply> {
+pub(crate) fn echo(challenge: &Challenge, headers: &Headers, json: &Value) -> Option<Reply> {
     let said = match &challenge.when {
         Source::Header(name) => headers.first(name),
         Source::Json(pointer) | Source::Batch(pointer) => at(json, pointer).and_then(Value::as_str),
@@ -96,8 +93,8 @@ fn has_once(form: &[u8], wanted: &[u8], value: &[u8]) -> bool {
 }
 
 /// The answer to a handshake that carries no signature.
-pub(super) fn unsigned(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
-    match scheme.behaviour().handshake {
+pub(crate) fn unsigned(preset: &Preset, scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
+    match preset.handshake {
         Handshake::DropboxChallenge if delivery.method == "GET" => {
             let (_, query) = delivery.url.split_once('?')?;
             let challenge = query.split('&').find_map(|pair| pair.strip_prefix("challenge="))?;

@@ -1,9 +1,9 @@
 //! Chat, calls, mail and customers.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
-use super::{Acceptance, BodyVaries, Handshake, Preset};
-use crate::verify::scheme::Recipe;
+use super::preset::{Acceptance, BodyVaries, Handshake, Preset};
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {

@@ -1,9 +1,9 @@
 //! Forms, calendars, files, documents, identity.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
-use super::{BodyVaries, Handshake, Preset};
-use crate::verify::scheme::Recipe;
+use super::preset::{BodyVaries, Handshake, Preset};
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {

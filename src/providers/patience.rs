@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Preset;
+use super::preset::Preset;
 
 /// Where nothing is known: as long as most do.
 const USUAL: Duration = Duration::from_hours(72);

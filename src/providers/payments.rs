@@ -1,9 +1,9 @@
 //! Providers of payments and subscriptions.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
-use super::{Acceptance, BodyVaries, Handshake, Preset};
-use crate::verify::scheme::Recipe;
+use super::preset::{Acceptance, BodyVaries, Handshake, Preset};
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {

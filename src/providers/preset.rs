@@ -1,28 +1,10 @@
-//! The providers inboxd knows, one row each.
+//! What a row says of a provider: how it signs, where it writes what, how it delivers and what it wants of us.
 //!
-//! A row says how the provider signs (in the words of `[endpoint.NAME.scheme]`), where it writes the
-//! id, type and scope of an event, how it delivers and what it wants of us. No code is needed to read or
-//! add one: what a row does not mention is as in [`Preset::PLAIN`]. `inboxd providers` and the manual
-//! print these rows; there is no second copy.
-
-use std::sync::LazyLock;
+//! What a row does not mention is as in [`Preset::PLAIN`].
 
 use serde_json::Value;
 
-use super::scheme::Recipe;
-
-#[path = "payments.rs"]
-mod payments;
-#[path = "shops.rs"]
-mod shops;
-#[path = "standard.rs"]
-mod standard;
-#[path = "code.rs"]
-mod code;
-#[path = "messages.rs"]
-mod messages;
-#[path = "other.rs"]
-mod other;
+use crate::signature::Recipe;
 
 /// One provider.
 #[derive(Debug)]
@@ -49,6 +31,8 @@ pub struct Preset {
     pub recipe: Recipe<'static>,
     /// How far a signed time may be from now, in seconds, either way.
     pub tolerance_s: u32,
+    /// Another kind of secret that the same provider has.
+    pub other_kind: Option<OtherKind>,
     /// Headers stored with the event, besides the content type and those that carry id and type.
     pub kept_headers: &'static [&'static str],
     /// Whether it delivers again after a failure.
@@ -72,6 +56,15 @@ pub struct Preset {
     pub tests: &'static [TestSign],
     /// Its own limit on bodies, in bytes, where that is above the usual default.
     pub body_bytes_max: Option<usize>,
+}
+
+/// A kind of secret that belongs to another row of the same provider.
+#[derive(Debug, Clone, Copy)]
+pub struct OtherKind {
+    /// The other row.
+    pub provider: &'static str,
+    /// Whether a secret looks like one of that kind.
+    pub fits: fn(&[u8]) -> bool,
 }
 
 /// How a stored event is answered.
@@ -144,6 +137,7 @@ impl Preset {
         confirmed: "",
         recipe: Recipe::PLAIN,
         tolerance_s: 300,
+        other_kind: None,
         kept_headers: &[],
         retries_by_itself: true,
         retries: "",
@@ -156,22 +150,9 @@ impl Preset {
         tests: &[],
         body_bytes_max: None,
     };
-}
 
-/// Every preset, in the order of the table.
-pub fn all() -> &'static [&'static Preset] {
-    static ALL: LazyLock<Vec<&'static Preset>> = LazyLock::new(|| {
-        [payments::ROWS, code::ROWS, standard::ROWS, shops::ROWS, messages::ROWS, other::ROWS]
-            .into_iter()
-            .flatten()
-            .collect()
-    });
-    &ALL
-}
-
-/// The preset of that name, or with that alias.
-pub fn find(name: &str) -> Option<&'static Preset> {
-    all().iter().copied().find(|preset| preset.name == name || preset.aliases.contains(&name))
+    /// What stands in for a row where the scheme is the user's own.
+    pub const CUSTOM: Self = Self { name: "custom", title: "this scheme", ..Self::PLAIN };
 }
 
 impl Preset {
@@ -190,15 +171,8 @@ impl Preset {
     }
 
     /// Where the id is in what it sends ordinarily: not in a list beside forms, which [`Preset::sample`] never makes.
-    pub(super) fn own_id(&self) -> Option<&'static str> {
+    pub(crate) fn own_id(&self) -> Option<&'static str> {
         self.recipe.event_id.first().copied().filter(|source| !source.starts_with("json:/0/"))
-    }
-
-    /// Writes an id into a body where this provider has it there.
-    pub fn put_id(&self, body: &mut Value, id: &str) {
-        if let Some(pointer) = self.id_in_body() {
-            super::samples::put(body, &pointer, Value::from(id));
-        }
     }
 }
 
@@ -231,45 +205,11 @@ fn without(body: &[u8], pointers: &[&str]) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Scheme;
     use super::*;
 
     #[test]
-    fn every_row_is_a_valid_scheme_and_keeps_no_credential() {
-        for preset in all() {
-            let scheme = Scheme::named(preset.name).unwrap();
-            let unsigned = ["payjp_token", "gitlab_token", "mailgun"].contains(&preset.name);
-            assert_eq!(scheme.body_signed(), !unsigned, "{}", preset.name);
-            assert!(preset.docs.starts_with("https://"), "{}", preset.name);
-            assert!(preset.confirmed.starts_with("202"), "{}", preset.name);
-            for text in [preset.setup, preset.secret, preset.title] {
-                assert!(!text.is_empty(), "{}", preset.name);
-            }
-            for header in preset.kept_headers {
-                let header = header.to_ascii_lowercase();
-                assert!(
-                    !["signature", "authorization", "cookie", "token", "secret"]
-                        .iter()
-                        .any(|word| header.contains(word)),
-                    "{header}"
-                );
-            }
-        }
-        let names = || all().iter().flat_map(|preset| preset.aliases.iter().copied().chain([preset.name]));
-        assert_eq!(names().collect::<std::collections::BTreeSet<_>>().len(), names().count());
-        assert!(Scheme::named("strpe").unwrap_err().contains("stripe"));
-    }
-
-    #[test]
-    fn ids_are_signed_where_they_are_in_the_message() {
-        let signed = |name: &str| Scheme::named(name).unwrap().id_is_signed();
-        assert!(signed("stripe") && signed("svix") && signed("standardwebhooks"));
-        assert!(!signed("github"));
-    }
-
-    #[test]
     fn a_counter_in_the_body_does_not_make_it_another_event() {
-        let varies = find("stripe").unwrap().body_varies;
+        let varies = BodyVaries::Fields(&["/pending_webhooks"]);
         let body = |pending: u8, kind: &str| {
             format!(r#"{{"id":"evt_1","type":"{kind}","pending_webhooks":{pending}}}"#)
         };

@@ -6,10 +6,9 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::identity::{FORM, Source};
-use super::presets::{Handshake, Preset};
-use super::scheme::{Scheme, TimestampPlace};
+use super::preset::{Handshake, Preset};
 use crate::encode::{hex, is_unreserved, percent_encoded};
+use crate::signature::{FORM, put};
 
 /// What is in a sample.
 struct About<'a> {
@@ -139,93 +138,6 @@ impl Preset {
     }
 }
 
-/// Samples of any scheme: the preset's, or for a scheme of the user's own a body that says what the scheme reads.
-impl Scheme {
-    /// As [`Preset::sample_id`].
-    pub fn sample_id(&self, seed: &str) -> String {
-        self.behaviour().sample_id(seed)
-    }
-
-    /// As [`Preset::sample_content_type`].
-    pub fn sample_content_type(&self) -> &'static str {
-        self.behaviour().sample_content_type()
-    }
-
-    /// As [`Preset::sample`].
-    pub fn sample(&self, event_type: &str, event_id: &str, seed: &str, now_s: i64) -> String {
-        if let Some(preset) = self.preset() {
-            return preset.sample(event_type, event_id, seed, now_s);
-        }
-        let mut event = json!({"created_at": created_at(now_s), "sample": seed});
-        for (sources, value) in self.sources.said(event_id, event_type, seed) {
-            if let Some(pointer) = sources.iter().find_map(Source::pointer) {
-                put(&mut event, pointer, Value::from(value));
-            }
-        }
-        if self.sources.event_id.is_empty() {
-            put(&mut event, "/sample", Value::from(event_id));
-        }
-        if let Some(TimestampPlace::Json(pointer)) = self.timestamp.as_ref().map(|timestamp| &timestamp.place)
-        {
-            // written when it is signed
-            put(&mut event, pointer, Value::Null);
-        }
-        event.to_string()
-    }
-
-    /// As [`Preset::has_ids`].
-    pub fn has_ids(&self) -> bool {
-        self.preset().map_or(!self.sources.event_id.is_empty(), Preset::has_ids)
-    }
-
-    /// As [`Preset::id_in_body`].
-    pub fn id_in_body(&self) -> Option<String> {
-        match self.preset() {
-            Some(preset) => preset.id_in_body(),
-            None => self.sources.event_id.first()?.pointer().map(str::to_owned),
-        }
-    }
-
-    /// As [`Preset::put_id`].
-    pub fn put_id(&self, body: &mut Value, id: &str) {
-        if let Some(pointer) = self.id_in_body() {
-            put(body, &pointer, Value::from(id));
-        }
-    }
-
-    /// The name people know.
-    pub fn title(&self) -> &str {
-        self.preset().map_or("this scheme", |preset| preset.title)
-    }
-
-    /// Whether a time is signed.
-    pub fn signs_time(&self) -> bool {
-        self.timestamp.is_some()
-    }
-}
-
-/// Writes a value at a JSON pointer, making the objects (and the first element of lists) on the way.
-pub(super) fn put(json: &mut Value, pointer: &str, value: Value) {
-    let mut place = json;
-    for key in pointer.split('/').skip(1) {
-        place = match key {
-            "0" => {
-                if !place.is_array() {
-                    *place = json!([null]);
-                }
-                &mut place[0]
-            }
-            key => {
-                if !place.is_object() {
-                    *place = json!({});
-                }
-                &mut place[key]
-            }
-        };
-    }
-    *place = value;
-}
-
 fn uuid(digits: &str) -> String {
     let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..32]];
     parts.join("-")
@@ -353,7 +265,7 @@ fn others(name: &str, about: &About<'_>) -> Option<Value> {
     })
 }
 
-fn created_at(now_s: i64) -> String {
+pub(crate) fn created_at(now_s: i64) -> String {
     jiff::Timestamp::from_second(now_s).unwrap_or_default().to_string()
 }
 

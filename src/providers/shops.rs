@@ -1,9 +1,9 @@
 //! Shops.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
-use super::{Handshake, Preset, TestSign};
-use crate::verify::scheme::Recipe;
+use super::preset::{Handshake, Preset, TestSign};
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {

@@ -1,9 +1,9 @@
 //! The Standard Webhooks family: `{id}.{ts}.{body}`, all of it signed.
 //!
-//! Rows of the one table in `presets.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, and nothing but rows.
 
-use super::Preset;
-use crate::verify::scheme::Recipe;
+use super::preset::Preset;
+use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {

@@ -6,40 +6,30 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::identity::{form_fields, is_form};
-use super::scheme::{Flaw, single};
-use super::{Delivery, Headers};
+use super::delivery::{Delivery, Headers, single};
+use super::form::{form_fields, is_form};
+use super::malformed::Malformed;
 use crate::encode::{hex, percent_encoded};
 
 /// The parameter of the URL with the hash of a body that is no form.
 const BODY_HASH_PARAMETER: &str = "bodySHA256";
 
-/// A string or a number as it stands in JSON; `None` for anything else, and for the empty text.
-pub(super) fn text(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
 /// Twilio: each field's name and value, sorted by name; repeated values once, sorted. A body that is no
 /// form is covered by its hash in the URL, which is signed; then there are no fields.
-pub(super) fn params(delivery: &Delivery<'_>) -> Result<Vec<u8>, Flaw> {
+pub(crate) fn params(delivery: &Delivery<'_>) -> Result<Vec<u8>, Malformed> {
     if let Some(hash) = body_hash(delivery.url) {
         return match hash == hex(&Sha256::digest(delivery.body)) {
             true => Ok(Vec::new()),
-            false => Err(Flaw::BodyHashDiffers),
+            false => Err(Malformed::BodyHashDiffers),
         };
     }
     if delivery.body.is_empty() {
         return Ok(Vec::new());
     }
     if !is_form(delivery.headers) {
-        return Err(Flaw::BodyUncovered);
+        return Err(Malformed::BodyUncovered);
     }
     let fields: BTreeSet<_> = form_fields(delivery.body).collect();
     let mut signed = Vec::with_capacity(delivery.body.len());
@@ -57,8 +47,16 @@ fn body_hash(url: &str) -> Option<&str> {
 }
 
 /// Whether this part of a query is nothing but the hash of the body.
-pub(super) fn is_body_hash(pair: &str) -> bool {
+fn is_body_hash(pair: &str) -> bool {
     pair.strip_prefix(BODY_HASH_PARAMETER).is_some_and(|rest| rest.starts_with('='))
+}
+
+/// What tells two deliveries of one body apart whose signed URLs differ in the query: the beginning of its hash. Nothing
+/// where the query says no more than the body (Twilio's hash of it).
+pub(crate) fn query_mark(query: &str) -> Option<String> {
+    let says_more = |pair: &&str| !pair.is_empty() && !is_body_hash(pair);
+    let said: Vec<_> = query.split('&').filter(says_more).collect();
+    (!said.is_empty()).then(|| hex(&Sha256::digest(said.join("&"))[..8]))
 }
 
 /// Adds the hash of a body to a URL, as Twilio does for a body that is no form; one that is there is replaced.
@@ -79,7 +77,7 @@ type Way<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// What a provider may have signed instead of these URLs, which come first: without user and password, without
 /// the port or with the usual one written out; `slash`: with or without a slash at the end of the path;
 /// `decoded` (HubSpot): with some percent-escapes decoded.
-pub(super) fn spellings(urls: Vec<String>, slash: bool, decoded: bool) -> Vec<String> {
+pub(crate) fn spellings(urls: Vec<String>, slash: bool, decoded: bool) -> Vec<String> {
     let slashed = |url: &str| slash.then(|| other_slash(url)).flatten();
     let decode = |url: &str| decoded.then(|| unescaped(url)).flatten();
     let mut spelled = urls;
@@ -166,7 +164,7 @@ fn unescaped(url: &str) -> Option<String> {
 }
 
 /// Contentful: path and query, the query percent-encoded as a whole, and both encoded once more.
-pub(super) fn path(url: &str) -> Vec<u8> {
+pub(crate) fn path(url: &str) -> Vec<u8> {
     let after_host = match url.split_once("://") {
         Some((_, rest)) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
         None => url,
@@ -193,12 +191,12 @@ fn encode_uri_component(text: &str) -> String {
 
 /// Contentful: `name:value` of each listed header, joined by `;`. The list is signed with them, and the
 /// time must be in it.
-pub(super) fn signed_headers(
+pub(crate) fn signed_headers(
     headers: &Headers,
     list_header: &str,
     timestamp_header: Option<&str>,
-) -> Result<Vec<u8>, Flaw> {
-    let odd = || Flaw::SignedHeadersOdd(list_header.to_owned());
+) -> Result<Vec<u8>, Malformed> {
+    let odd = || Malformed::SignedHeadersOdd(list_header.to_owned());
     let list = single(headers, list_header)?.ok_or_else(odd)?;
     let is_listed = |name: &str| list.split(',').any(|listed| listed.eq_ignore_ascii_case(name));
     if !is_listed(list_header) || !timestamp_header.is_none_or(is_listed) {
@@ -279,6 +277,6 @@ mod tests {
         assert_eq!(with_body_hash(&with_body_hash("https://x/?a=1", b"[]"), b"{}"), url);
         assert!(with_body_hash("https://x/", b"{}").starts_with("https://x/?bodySHA256="));
         assert_eq!(signed(&url, b"{}").unwrap(), b"");
-        assert_eq!(signed(&url, b"{} ").unwrap_err(), Flaw::BodyHashDiffers);
+        assert_eq!(signed(&url, b"{} ").unwrap_err(), Malformed::BodyHashDiffers);
     }
 }

@@ -8,7 +8,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(before: &str, after: &str) -> Self {
+    pub(crate) fn new(before: &str, after: &str) -> Self {
         Self { before: before.to_owned(), after: after.to_owned() }
     }
 

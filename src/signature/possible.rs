@@ -4,13 +4,13 @@
 //! configuration that is good and refuses every delivery costs its owner an evening.
 
 use super::recipe::{CustomScheme, Recipe};
-use super::rule;
+use super::words::rule;
 
 /// Keys that mean nothing where the header holds the secret itself.
 ///
 /// # Errors
 /// One sentence: the key, the value, the rule and what to do.
-pub(super) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<(), String> {
+pub(crate) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<(), String> {
     if !signs_nothing {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<
 ///
 /// # Errors
 /// As [`check_token`].
-pub(super) fn check(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), String> {
+pub(crate) fn check(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), String> {
     if let (Some(unit), "") = (&custom.timestamp_unit, recipe.timestamp) {
         let advice = "there is no timestamp it could be the unit of; set `timestamp` or remove it";
         return Err(rule("timestamp_unit", unit, advice));

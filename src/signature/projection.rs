@@ -17,18 +17,18 @@ use serde_json::{Map, Value};
 
 /// The fields to be kept, as a tree of the steps of their pointers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Projection {
     #[default]
     All,
     /// By their names; of a list, by their numbers.
-    Fields(BTreeMap<String, Wanted>),
+    Fields(BTreeMap<String, Projection>),
 }
 
-impl Wanted {
+impl Projection {
     const NOTHING: Self = Self::Fields(BTreeMap::new());
 
     /// What JSON pointers (RFC 6901) lead to, with all that is inside it.
-    pub(super) fn only<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn only<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::Fields(BTreeMap::new());
         for pointer in pointers {
             let mut at = &mut wanted;
@@ -44,7 +44,7 @@ impl Wanted {
 
     /// Takes and refuses exactly what `serde_json::from_str` of a [`Value`] does, within the bound, and says where a
     /// name comes twice.
-    pub(super) fn parse(&self, text: &str) -> Result<(Value, Option<Twice>), Unread> {
+    pub(crate) fn parse(&self, text: &str) -> Result<(Value, Option<Twice>), Unread> {
         let (found, room) = (RefCell::default(), Room::of(self));
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let seed = Seed { wanted: self, place: Place::ROOT, found: &found, room: &room };
@@ -59,7 +59,7 @@ impl Wanted {
 
 /// Why there is no tree.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     NotJson(serde_json::Error),
     /// It would need more memory than a tree may have.
     TooLarge,
@@ -87,10 +87,10 @@ struct Room {
 }
 
 impl Room {
-    fn of(wanted: &Wanted) -> Self {
+    fn of(wanted: &Projection) -> Self {
         let bytes = match wanted {
-            Wanted::All => WHOLE_BYTES_MAX,
-            Wanted::Fields(_) => FIELDS_BYTES_MAX,
+            Projection::All => WHOLE_BYTES_MAX,
+            Projection::Fields(_) => FIELDS_BYTES_MAX,
         };
         Self { bytes: Cell::new(bytes), is_used_up: Cell::new(false) }
     }
@@ -107,15 +107,15 @@ impl Room {
 
 /// An object with one name twice: of two parsers one takes the first and one the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Twice {
+pub(crate) struct Twice {
     /// JSON pointers of the names that come twice, of those that are wanted; so many at most.
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
     place: Option<&'static str>,
 }
 
 impl Twice {
     /// As the end of a sentence about the body. Names are the sender's own text and are not told.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         let place = match self.place {
             Some("") => "at its top level",
             Some("/data") => "in data",
@@ -168,7 +168,7 @@ impl<'a> Place<'a> {
 /// What is wanted at a place, and where it is noted that a name comes twice.
 #[derive(Clone, Copy)]
 struct Seed<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a Projection,
     place: Place<'a>,
     found: &'a RefCell<Option<Twice>>,
     room: &'a Room,
@@ -233,16 +233,16 @@ impl<'de> Visitor<'de> for Seed<'_> {
     /// The places before the last wanted one are kept, empty where nobody asks for them.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let places = match self.wanted {
-            Wanted::All => usize::MAX,
-            Wanted::Fields(fields) => {
+            Projection::All => usize::MAX,
+            Projection::Fields(fields) => {
                 fields.keys().filter_map(|step| step.parse::<usize>().ok()).max().map_or(0, |last| last + 1)
             }
         };
         let mut values = Vec::new();
         for number in 0.. {
             let wanted = match self.wanted {
-                Wanted::All => Some(&Wanted::All),
-                Wanted::Fields(fields) => {
+                Projection::All => Some(&Projection::All),
+                Projection::Fields(fields) => {
                     (number < places).then(|| fields.get(&number.to_string())).flatten()
                 }
             };
@@ -267,8 +267,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Value, A::Error> {
         match self.wanted {
-            Wanted::All => self.whole(fields),
-            Wanted::Fields(wanted) => self.some(wanted, fields),
+            Projection::All => self.whole(fields),
+            Projection::Fields(wanted) => self.some(wanted, fields),
         }
     }
 }
@@ -294,7 +294,7 @@ impl Seed<'_> {
 
     fn some<'de, A: MapAccess<'de>>(
         self,
-        wanted: &BTreeMap<String, Wanted>,
+        wanted: &BTreeMap<String, Projection>,
         mut fields: A,
     ) -> Result<Value, A::Error> {
         let (mut values, names) = (Map::new(), Names::of(&self.place));
@@ -309,7 +309,7 @@ impl Seed<'_> {
                 }
                 // nothing of it is kept, but handlers may look into it
                 Known::Watched(name) => {
-                    let seed = Seed { wanted: &Wanted::NOTHING, place: self.place.inner(name), ..self };
+                    let seed = Seed { wanted: &Projection::NOTHING, place: self.place.inner(name), ..self };
                     fields.next_value_seed(seed)?;
                 }
                 Known::Other => {
@@ -348,7 +348,7 @@ impl Names {
 
 /// A field by its name.
 enum Known<'a> {
-    Wanted(&'a String, &'a Wanted),
+    Wanted(&'a String, &'a Projection),
     /// An object that handlers look into.
     Watched(&'static str),
     Other,
@@ -356,7 +356,7 @@ enum Known<'a> {
 
 /// Finds a field's name among those that are wanted, without a copy of it.
 struct Name<'a, 'p> {
-    wanted: &'a BTreeMap<String, Wanted>,
+    wanted: &'a BTreeMap<String, Projection>,
     names: &'p Names,
     place: &'p Place<'p>,
 }
@@ -471,9 +471,9 @@ mod tests {
     }
 
     fn agree(text: &str) {
-        let (whole, kept) = (serde_json::from_str::<Value>(text), Wanted::only(POINTERS).parse(text));
+        let (whole, kept) = (serde_json::from_str::<Value>(text), Projection::only(POINTERS).parse(text));
         let kept = kept.map(|(kept, _)| kept);
-        let all = Wanted::All.parse(text).map(|(all, _)| all);
+        let all = Projection::All.parse(text).map(|(all, _)| all);
         assert_eq!(whole.as_ref().ok(), all.as_ref().ok(), "{text}");
         assert_eq!(whole.as_ref().err().map(ToString::to_string), all.err().map(said));
         match (whole, kept) {
@@ -499,20 +499,20 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_is_not_kept() {
-        let kept = Wanted::only(["/b/c", "/l/1"]).parse(TEXTS[0]).unwrap().0;
+        let kept = Projection::only(["/b/c", "/l/1"]).parse(TEXTS[0]).unwrap().0;
         assert_eq!(kept.to_string(), r#"{"b":{"c":{"deeper":[1,2]}},"l":[null,{"x":2,"y":3}]}"#);
     }
 
     #[test]
     fn whoever_wants_the_whole_gets_it_whatever_others_want_of_it() {
-        assert_eq!(Wanted::only(["/a/b", "/a"]), Wanted::only(["/a", "/a/b"]));
-        assert_eq!(Wanted::only(["/a", ""]), Wanted::All);
+        assert_eq!(Projection::only(["/a/b", "/a"]), Projection::only(["/a", "/a/b"]));
+        assert_eq!(Projection::only(["/a", ""]), Projection::All);
     }
 
     #[test]
     fn a_name_that_comes_twice_is_seen_where_it_is_read_and_where_handlers_look() {
-        let twice = |wanted: &Wanted, text: &str| wanted.parse(text).unwrap().1.map(|twice| twice.names);
-        let some = Wanted::only(["/id", "/data/object/id", "/a/b"]);
+        let twice = |wanted: &Projection, text: &str| wanted.parse(text).unwrap().1.map(|twice| twice.names);
+        let some = Projection::only(["/id", "/data/object/id", "/a/b"]);
         let named = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
         for (text, of_some, of_all) in [
             (r#"{"id":1,"data":{"object":{"id":2,"x":[{"y":1}]}}}"#, None, None),
@@ -527,9 +527,9 @@ mod tests {
             (r#"{"list":[{"c":1,"c":2}]}"#, None, named(&["/list/-/c"])),
         ] {
             assert_eq!(twice(&some, text), of_some, "{text}");
-            assert_eq!(twice(&Wanted::All, text), of_all, "{text}");
+            assert_eq!(twice(&Projection::All, text), of_all, "{text}");
         }
-        let nobody = Wanted::only([]);
+        let nobody = Projection::only([]);
         assert_eq!(twice(&nobody, r#"{"data":{"object":{"amount":1,"amount":2}}}"#), named(&[]));
     }
 
@@ -537,10 +537,10 @@ mod tests {
     fn what_would_be_a_tree_of_any_size_is_not_read() {
         let many = format!(r#"{{"a":[{}1],"b":1}}"#, r#"{"x":1},"#.repeat(400_000));
         assert!(many.len() < 4 << 20);
-        assert!(matches!(Wanted::All.parse(&many), Err(Unread::TooLarge)));
-        assert!(matches!(Wanted::only(["/a"]).parse(&many), Err(Unread::TooLarge)));
-        assert_eq!(Wanted::only(["/b"]).parse(&many).unwrap().0.to_string(), r#"{"b":1}"#);
+        assert!(matches!(Projection::All.parse(&many), Err(Unread::TooLarge)));
+        assert!(matches!(Projection::only(["/a"]).parse(&many), Err(Unread::TooLarge)));
+        assert_eq!(Projection::only(["/b"]).parse(&many).unwrap().0.to_string(), r#"{"b":1}"#);
         let usual = many.replace(r#"{"x":1},"#, r#""a text as long as an object","#);
-        assert!(Wanted::All.parse(&usual).is_ok(), "as many bytes of texts are no such tree");
+        assert!(Projection::All.parse(&usual).is_ok(), "as many bytes of texts are no such tree");
     }
 }

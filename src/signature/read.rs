@@ -1,39 +1,43 @@
 //! What a delivery presents: its signatures, the time and id they cover, and the string they are over.
 //!
-//! Read strictly, with a [`Flaw`] for all that is odd. Whether a signature holds is not decided here, and no body
+//! Read strictly, with a [`Malformed`] for all that is odd. Whether a signature holds is not decided here, and no body
 //! is parsed before that, with one exception: Mailgun's signature stands inside it.
 
 use std::borrow::Cow;
 
-use super::{Part, Scheme, SignatureHeader, TimestampPlace};
-use crate::verify::canonical;
-use crate::verify::identity::{self, Parsed, Source, at};
-use crate::verify::secret::{Algorithm, Encoding, Judge, Keyed, Malformed, Signature};
-use crate::verify::wanted::Wanted;
-use crate::verify::{Delivery, Headers, Rejection};
+use serde_json::Value;
+
+use super::canonical;
+use super::delivery::{Delivery, Headers, Rejection, after, rename, single};
+use super::json::{self, Parsed, at};
+use super::malformed::Malformed;
+use super::projection::Projection;
+use super::scheme::{Part, Scheme, SignatureHeader, Timestamp, TimestampPlace};
+use super::secret::{Algorithm, BadDigest, Encoding, Judge, Keyed, Signature};
+use super::sources::Source;
 
 /// More signatures than any provider sends while it rotates keys; further ones are not tried.
-pub(in crate::verify) const SIGNATURES_MAX: usize = 16;
+pub(crate) const SIGNATURES_MAX: usize = 16;
 
 /// What a delivery presents.
-pub(in crate::verify) struct Presented<'a> {
-    pub(in crate::verify) algorithm: Algorithm,
-    pub(in crate::verify) candidates: Vec<Signature>,
-    pub(in crate::verify) id: &'a str,
+pub(crate) struct Presented<'a> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) candidates: Vec<Signature>,
+    pub(crate) id: &'a str,
     /// As sent: the signature covers this text, not the number.
-    pub(in crate::verify) ts: &'a str,
+    pub(crate) ts: &'a str,
     /// Milliseconds since 1970. `None` where no time is signed, or where it is in the body.
-    pub(in crate::verify) signed_at_ms: Option<i128>,
-    pub(in crate::verify) body: Cow<'a, [u8]>,
+    pub(crate) signed_at_ms: Option<i128>,
+    pub(crate) body: Cow<'a, [u8]>,
     /// See [`Scheme::made`].
-    pub(in crate::verify) made: Vec<Vec<u8>>,
+    pub(crate) made: Vec<Vec<u8>>,
     /// See [`Scheme::parsed_first`]; to be used again once the signature holds.
-    pub(in crate::verify) parsed: Option<Parsed>,
+    pub(crate) parsed: Option<Parsed>,
 }
 
 impl Scheme {
     /// What a delivery presents, read strictly.
-    pub(in crate::verify) fn present<'a>(&self, delivery: &Delivery<'a>) -> Result<Presented<'a>, Flaw> {
+    pub(crate) fn present<'a>(&self, delivery: &Delivery<'a>) -> Result<Presented<'a>, Malformed> {
         let headers = delivery.headers;
         let renamed = self.family(headers);
         let algorithm = self.algorithm_named(headers)?;
@@ -41,7 +45,7 @@ impl Scheme {
         let (candidates, pair_times, id) = match &self.signature_field {
             Some(pointer) => {
                 let text = parsed.as_ref().and_then(|parsed| at(&parsed.json, pointer)?.as_str());
-                let text = text.filter(|text| !text.is_empty()).ok_or(Flaw::NoSignature)?;
+                let text = text.filter(|text| !text.is_empty()).ok_or(Malformed::NoSignature)?;
                 (self.elements(&[text], algorithm)?.0, Vec::new(), "")
             }
             None => {
@@ -61,7 +65,7 @@ impl Scheme {
             signed_at_ms,
             body: self.signed_body(delivery),
             made: self.made(delivery, parsed.as_ref())?,
-            parsed: parsed.filter(|_| self.wanted != Wanted::All),
+            parsed: parsed.filter(|_| self.projection != Projection::All),
         })
     }
 
@@ -70,7 +74,7 @@ impl Scheme {
         &self,
         headers: &'a Headers,
         pair_times: &[&'a str],
-    ) -> Result<(&'a str, Option<i128>), Flaw> {
+    ) -> Result<(&'a str, Option<i128>), Malformed> {
         let Some(timestamp) = &self.timestamp else { return Ok(("", None)) };
         let (text, place) = match &timestamp.place {
             TimestampPlace::Header(header) => {
@@ -80,39 +84,43 @@ impl Scheme {
             TimestampPlace::Pair(key) => match pair_times {
                 [] => (None, Cow::Owned(format!("{key}= of {}", self.header.name))),
                 [one] => (Some(*one), Cow::Owned(format!("{key}= of {}", self.header.name))),
-                _ => return Err(Flaw::TimestampRepeated),
+                _ => return Err(Malformed::TimestampRepeated),
             },
             TimestampPlace::Json(_) => return Ok(("", None)),
         };
-        let text = text.ok_or_else(|| Flaw::TimestampMissing(place.to_string()))?;
+        let text = text.ok_or_else(|| Malformed::TimestampMissing(place.to_string()))?;
         Ok((text, Some(timestamp.read(text, &place)?)))
     }
 
     /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
-    pub(in crate::verify) fn parse(&self, headers: &Headers, body: &[u8]) -> Parsed {
-        identity::parse(self.form.as_ref(), &self.wanted, headers, body)
+    pub(crate) fn parse(&self, headers: &Headers, body: &[u8]) -> Parsed {
+        json::parse(self.form.as_ref(), &self.projection, headers, body)
     }
 
     /// The same where it takes the JSON to find the signature or what it is over: before anything is verified.
-    pub(in crate::verify) fn parsed_first(&self, delivery: &Delivery<'_>) -> Option<Parsed> {
+    pub(crate) fn parsed_first(&self, delivery: &Delivery<'_>) -> Option<Parsed> {
         let signs_fields = self.signed.iter().any(|part| matches!(part, Part::Json(_)));
-        (signs_fields || self.signature_field.is_some()).then(|| match self.wanted {
+        (signs_fields || self.signature_field.is_some()).then(|| match self.projection {
             // strangers have no more of it made into a tree than tells whether they are some
-            Wanted::All => {
+            Projection::All => {
                 let own = self.own_fields(&[]);
-                identity::parse(self.form.as_ref(), &own, delivery.headers, delivery.body)
+                json::parse(self.form.as_ref(), &own, delivery.headers, delivery.body)
             }
-            Wanted::Fields(_) => self.parse(delivery.headers, delivery.body),
+            Projection::Fields(_) => self.parse(delivery.headers, delivery.body),
         })
     }
 
     /// The id, where it is part of what is signed; else nothing.
-    fn signed_id<'a>(&self, headers: &'a Headers, renamed: Option<(&str, &str)>) -> Result<&'a str, Flaw> {
+    fn signed_id<'a>(
+        &self,
+        headers: &'a Headers,
+        renamed: Option<(&str, &str)>,
+    ) -> Result<&'a str, Malformed> {
         match self.sources.event_id.first() {
             Some(Source::Header(id)) if self.signed.contains(&Part::Id) => {
                 let id = rename(id, renamed);
                 let value = single(headers, &id)?.filter(|value| !value.is_empty());
-                let value = value.ok_or_else(|| Flaw::NoId(id.into_owned()))?;
+                let value = value.ok_or_else(|| Malformed::NoId(id.into_owned()))?;
                 self.check_id(value)?;
                 Ok(value)
             }
@@ -121,7 +129,7 @@ impl Scheme {
     }
 
     /// Twilio's shared keys: the header is not signed, but it only chooses between two sound MACs.
-    fn algorithm_named(&self, headers: &Headers) -> Result<Algorithm, Flaw> {
+    fn algorithm_named(&self, headers: &Headers) -> Result<Algorithm, Malformed> {
         let Some(name) = &self.algorithm_header else {
             return Ok(self.algorithm);
         };
@@ -132,12 +140,12 @@ impl Scheme {
             None | Some("") => Ok(self.algorithm),
             Some(word) if word.eq_ignore_ascii_case("HMAC_SHA1") => Ok(Algorithm::Sha1),
             Some(word) if word.eq_ignore_ascii_case("HMAC_SHA256") => Ok(Algorithm::Sha256),
-            Some(_) => Err(Flaw::AlgorithmUnknown(name.clone())),
+            Some(_) => Err(Malformed::AlgorithmUnknown(name.clone())),
         }
     }
 
     /// Holds the signatures of a delivery against one key.
-    pub(in crate::verify) fn judge<'k>(
+    pub(crate) fn judge<'k>(
         &self,
         keyed: &'k Keyed,
         delivery: &Delivery<'_>,
@@ -146,8 +154,15 @@ impl Scheme {
         keyed.judge(self.pieces(delivery, presented))
     }
 
+    /// The signed time inside a body, in milliseconds since the epoch, where this scheme has it there.
+    pub fn time_in_body_ms(&self, body: &[u8]) -> Option<i64> {
+        let timestamp = self.timestamp.as_ref().filter(|_| self.has_time_in_body())?;
+        let parsed = self.parse(&Headers::default(), body);
+        i64::try_from(time_in_body(timestamp, &parsed.json).ok()?).ok()
+    }
+
     /// What is signed, piece by piece.
-    pub(in crate::verify) fn pieces<'p>(
+    pub(crate) fn pieces<'p>(
         &'p self,
         delivery: &'p Delivery<'_>,
         presented: &'p Presented<'_>,
@@ -168,18 +183,18 @@ impl Scheme {
 
     /// The pieces that have to be put together first, in the order of the template. `parsed` is what
     /// [`Scheme::parsed_first`] says.
-    pub(in crate::verify) fn made(
+    pub(crate) fn made(
         &self,
         delivery: &Delivery<'_>,
         parsed: Option<&Parsed>,
-    ) -> Result<Vec<Vec<u8>>, Flaw> {
+    ) -> Result<Vec<Vec<u8>>, Malformed> {
         let mut made = Vec::new();
         for part in &self.signed {
             made.push(match part {
                 Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
                 Part::Json(pointer) => {
                     let value = parsed.and_then(|parsed| at(&parsed.json, pointer));
-                    canonical::text(value).ok_or_else(|| Flaw::FieldMissing(pointer.clone()))?.into_bytes()
+                    json::text(value).ok_or_else(|| Malformed::FieldMissing(pointer.clone()))?.into_bytes()
                 }
                 Part::Params => canonical::params(delivery)?,
                 Part::Path => canonical::path(delivery.url),
@@ -192,7 +207,7 @@ impl Scheme {
         Ok(made)
     }
 
-    pub(in crate::verify) fn signed_body<'a>(&self, delivery: &Delivery<'a>) -> Cow<'a, [u8]> {
+    pub(crate) fn signed_body<'a>(&self, delivery: &Delivery<'a>) -> Cow<'a, [u8]> {
         match &self.form {
             Some(form) if self.form_field_signed => {
                 form.json(delivery.headers, delivery.body).unwrap_or(Cow::Borrowed(delivery.body))
@@ -202,7 +217,7 @@ impl Scheme {
     }
 
     /// The names this delivery uses: the first family that is complete, else the one with a signature.
-    pub(in crate::verify) fn family<'s>(&'s self, headers: &Headers) -> Option<(&'s str, &'s str)> {
+    pub(crate) fn family<'s>(&'s self, headers: &Headers) -> Option<(&'s str, &'s str)> {
         let [first, second] = self.families.as_ref()?;
         let own = if after(&self.header.name, first).is_some() { first } else { second };
         let other = if own == first { second } else { first };
@@ -217,7 +232,7 @@ impl Scheme {
     }
 
     /// Where both families are present they must say the same, or which of them was signed is anybody's guess.
-    fn check_families(&self, headers: &Headers) -> Result<(), Flaw> {
+    fn check_families(&self, headers: &Headers) -> Result<(), Malformed> {
         let Some([first, second]) = &self.families else {
             return Ok(());
         };
@@ -230,7 +245,7 @@ impl Scheme {
             if let (Some(one), Some(two)) = (headers.first(name), headers.first(&other))
                 && one != two
             {
-                return Err(Flaw::NamesDisagree(name.to_owned(), other.into_owned()));
+                return Err(Malformed::NamesDisagree(name.to_owned(), other.into_owned()));
             }
         }
         Ok(())
@@ -243,7 +258,7 @@ impl Scheme {
 
     /// `{id}.{ts}.{body}` with the id `a.1700000000` reads like the id `a` signed at that time: an id
     /// that holds what could be the time is refused (Standard Webhooks: ids must not contain a dot).
-    fn check_id(&self, id: &str) -> Result<(), Flaw> {
+    fn check_id(&self, id: &str) -> Result<(), Malformed> {
         let separator = self.signed.windows(2).find_map(|pair| match pair {
             [Part::Id, Part::Text(text)] => Some(text.as_str()),
             _ => None,
@@ -253,7 +268,7 @@ impl Scheme {
             piece.len() >= 10 && piece.starts_with(|c: char| c.is_ascii_digit()) && piece.bytes().all(in_time)
         };
         match separator {
-            Some(separator) if id.split(separator).skip(1).any(like_time) => Err(Flaw::IdAmbiguous),
+            Some(separator) if id.split(separator).skip(1).any(like_time) => Err(Malformed::IdAmbiguous),
             _ => Ok(()),
         }
     }
@@ -263,7 +278,7 @@ impl Scheme {
         &self,
         values: &[&'a str],
         algorithm: Algorithm,
-    ) -> Result<(Vec<Signature>, Vec<&'a str>), Flaw> {
+    ) -> Result<(Vec<Signature>, Vec<&'a str>), Malformed> {
         let ts_key = match self.timestamp.as_ref().map(|timestamp| &timestamp.place) {
             Some(TimestampPlace::Pair(key)) => Some(key.as_str()),
             _ => None,
@@ -282,103 +297,76 @@ impl Scheme {
             }
         }
         match (candidates.len(), odd) {
-            (0, None) => Err(Flaw::NoneLabelled),
-            (0, Some(malformed)) => Err(Flaw::NoneWellFormed(malformed)),
+            (0, None) => Err(Malformed::NoneLabelled),
+            (0, Some(malformed)) => Err(Malformed::NoneWellFormed(malformed)),
             (1..=SIGNATURES_MAX, _) => Ok((candidates, times)),
-            _ => Err(Flaw::TooMany),
+            _ => Err(Malformed::TooMany),
         }
     }
 }
 
-/// What is wrong with the headers of a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::verify) enum Flaw {
-    NoSignature,
-    SeveralLines(String),
-    NamesDisagree(String, String),
-    NoneLabelled,
-    NoneWellFormed(Malformed),
-    TooMany,
-    /// Where it should be.
-    TimestampMissing(String),
-    TimestampRepeated,
-    /// Where it is.
-    TimestampUnreadable(String),
-    /// A field of the body that is signed by itself.
-    FieldMissing(String),
-    NoId(String),
-    IdAmbiguous,
-    AlgorithmUnknown(String),
-    /// A listed header is missing, or the time is not among them.
-    SignedHeadersOdd(String),
-    /// Neither a form nor a hash in the URL: the signature says nothing about this body.
-    BodyUncovered,
-    /// The hash in the signed URL is another body's.
-    BodyHashDiffers,
-}
-
-impl Flaw {
-    /// The word for it. `scheme` is whose rules are broken.
-    pub(in crate::verify) fn rejection(&self, scheme: &Scheme) -> Rejection {
-        match self {
-            Self::NoSignature => Rejection::SignatureMissing,
-            Self::NoId(_) => Rejection::EventIdMissing,
-            Self::BodyHashDiffers => Rejection::SignatureMismatch,
-            Self::AlgorithmUnknown(_)
-            | Self::SignedHeadersOdd(_)
-            | Self::BodyUncovered
-            | Self::SeveralLines(_)
-            | Self::NamesDisagree(..)
-            | Self::NoneLabelled
-            | Self::NoneWellFormed(_)
-            | Self::TooMany
-            | Self::TimestampMissing(_)
-            | Self::TimestampRepeated
-            | Self::TimestampUnreadable(_)
-            | Self::FieldMissing(_)
-            | Self::IdAmbiguous => Rejection::SignatureMalformed { part: self.in_words(scheme) },
+impl Scheme {
+    /// The word for what is wrong with a delivery by the rules of this scheme.
+    pub(crate) fn rejection(&self, malformed: &Malformed) -> Rejection {
+        match malformed {
+            Malformed::NoSignature => Rejection::SignatureMissing,
+            Malformed::NoId(_) => Rejection::EventIdMissing,
+            Malformed::BodyHashDiffers => Rejection::SignatureMismatch,
+            Malformed::AlgorithmUnknown(_)
+            | Malformed::SignedHeadersOdd(_)
+            | Malformed::BodyUncovered
+            | Malformed::SeveralLines(_)
+            | Malformed::NamesDisagree(..)
+            | Malformed::NoneLabelled
+            | Malformed::NoneWellFormed(_)
+            | Malformed::TooMany
+            | Malformed::TimestampMissing(_)
+            | Malformed::TimestampRepeated
+            | Malformed::TimestampUnreadable(_)
+            | Malformed::FieldMissing(_)
+            | Malformed::IdAmbiguous => Rejection::SignatureMalformed { part: self.in_words(malformed) },
         }
     }
 
     /// Which part is wrong, without a byte of it.
-    pub(in crate::verify) fn in_words(&self, scheme: &Scheme) -> String {
-        let header = &scheme.header.name;
-        match self {
-            Self::NoSignature => format!("there is no signature in {header}"),
-            Self::NoId(name) => format!("{name} is missing, and the signature covers it"),
-            Self::SeveralLines(name) => format!("there is more than one {name} header"),
-            Self::NamesDisagree(one, other) => format!("{one} and {other} say different things"),
-            Self::NoneLabelled => format!(
+    pub(crate) fn in_words(&self, malformed: &Malformed) -> String {
+        let header = &self.header.name;
+        match malformed {
+            Malformed::NoSignature => format!("there is no signature in {header}"),
+            Malformed::NoId(name) => format!("{name} is missing, and the signature covers it"),
+            Malformed::SeveralLines(name) => format!("there is more than one {name} header"),
+            Malformed::NamesDisagree(one, other) => format!("{one} and {other} say different things"),
+            Malformed::NoneLabelled => format!(
                 "{header} has no signature of the expected form, which is {:?} and the signature",
-                scheme.header.element("")
+                self.header.element("")
             ),
-            Self::NoneWellFormed(malformed) => {
-                format!("the digest in {header} {}", scheme.wrong_digest(malformed))
+            Malformed::NoneWellFormed(digest) => {
+                format!("the digest in {header} {}", self.wrong_digest(digest))
             }
-            Self::TooMany => format!("{header} holds more than {SIGNATURES_MAX} signatures"),
-            Self::TimestampMissing(place) => format!("the signed time in {place} is missing"),
-            Self::TimestampRepeated => format!("{header} holds the time more than once"),
-            Self::TimestampUnreadable(place) => {
-                let unit = scheme.timestamp.as_ref().map_or("a time", |timestamp| timestamp.unit.title());
+            Malformed::TooMany => format!("{header} holds more than {SIGNATURES_MAX} signatures"),
+            Malformed::TimestampMissing(place) => format!("the signed time in {place} is missing"),
+            Malformed::TimestampRepeated => format!("{header} holds the time more than once"),
+            Malformed::TimestampUnreadable(place) => {
+                let unit = self.timestamp.as_ref().map_or("a time", |timestamp| timestamp.unit.title());
                 format!("{place} does not hold {unit}")
             }
-            Self::FieldMissing(pointer) => format!("the body has nothing at {pointer}, which is signed"),
-            Self::IdAmbiguous => {
+            Malformed::FieldMissing(pointer) => format!("the body has nothing at {pointer}, which is signed"),
+            Malformed::IdAmbiguous => {
                 String::from("the signed id contains a separator and what looks like a time")
             }
-            Self::AlgorithmUnknown(name) => format!("{name} names an unknown algorithm"),
-            Self::SignedHeadersOdd(name) => {
+            Malformed::AlgorithmUnknown(name) => format!("{name} names an unknown algorithm"),
+            Malformed::SignedHeadersOdd(name) => {
                 format!("{name} does not list itself and the time, or lists a header that is not there once")
             }
-            Self::BodyUncovered => String::from("the body is no form and its hash is not in the URL"),
-            Self::BodyHashDiffers => String::from("the hash in the URL is another body's"),
+            Malformed::BodyUncovered => String::from("the body is no form and its hash is not in the URL"),
+            Malformed::BodyHashDiffers => String::from("the hash in the URL is another body's"),
         }
     }
 }
 
 impl Scheme {
     /// The end of a sentence about a digest.
-    fn wrong_digest(&self, malformed: &Malformed) -> String {
+    fn wrong_digest(&self, digest: &BadDigest) -> String {
         let hex = self.encoding == Encoding::Hex;
         let wanted = match (self.algorithm.signature_bytes(), hex) {
             (Some(bytes), true) => format!("{} hex digits", 2 * bytes),
@@ -387,11 +375,11 @@ impl Scheme {
             (None, false) => String::from("base64"),
         };
         let title = self.algorithm.title();
-        match malformed {
-            Malformed::Alphabet(_) => {
+        match digest {
+            BadDigest::Alphabet(_) => {
                 format!("is not {wanted}, as a {title} is: it has other characters in it")
             }
-            Malformed::Length(bytes) => {
+            BadDigest::Length(bytes) => {
                 let has = if hex { format!("{} digits", 2 * bytes) } else { format!("{bytes} bytes") };
                 let fits = [Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512]
                     .into_iter()
@@ -399,19 +387,19 @@ impl Scheme {
                 let fits = fits.map_or(String::new(), |one| format!(", as a {} has", one.title()));
                 format!("is not {wanted}, as a {title} is: it has {has}{fits}")
             }
-            Malformed::Shape => format!("is no {title}"),
+            BadDigest::Shape => format!("is no {title}"),
         }
     }
 }
 
 impl SignatureHeader {
     /// The header's lines. `ours` is its name in this delivery.
-    fn values<'a>(&self, headers: &'a Headers, ours: &str) -> Result<Vec<&'a str>, Flaw> {
+    fn values<'a>(&self, headers: &'a Headers, ours: &str) -> Result<Vec<&'a str>, Malformed> {
         let ours_only = headers.iter().filter(|(name, _)| self.matches(ours, name));
         let lines: Vec<_> = ours_only.map(|(_, value)| value).collect();
         match lines.as_slice() {
-            lines if lines.iter().all(|line| line.trim().is_empty()) => Err(Flaw::NoSignature),
-            [_, _, ..] if !self.numbered => Err(Flaw::SeveralLines(ours.to_owned())),
+            lines if lines.iter().all(|line| line.trim().is_empty()) => Err(Malformed::NoSignature),
+            [_, _, ..] if !self.numbered => Err(Malformed::SeveralLines(ours.to_owned())),
             _ => Ok(lines),
         }
     }
@@ -448,25 +436,15 @@ impl SignatureHeader {
     }
 }
 
-/// A header's only value. A second line, even an equal one, is refused.
-pub(in crate::verify) fn single<'a>(headers: &'a Headers, name: &str) -> Result<Option<&'a str>, Flaw> {
-    let mut values = headers.all(name);
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(Flaw::SeveralLines(name.to_owned())),
-        (value, None) => Ok(value),
+/// The signed time, in milliseconds since 1970, where it stands in the body.
+pub(crate) fn time_in_body(timestamp: &Timestamp, json: &Value) -> Result<i128, Malformed> {
+    let TimestampPlace::Json(pointer) = &timestamp.place else {
+        return Err(Malformed::TimestampMissing(String::from("the message")));
+    };
+    let place = format!("{pointer} in the body");
+    match at(json, pointer) {
+        Some(Value::Number(number)) => timestamp.read(&number.to_string(), &place),
+        Some(Value::String(text)) => timestamp.read(text, &place),
+        _ => Err(Malformed::TimestampMissing(place)),
     }
-}
-
-/// A header's name as this delivery writes it.
-pub(in crate::verify) fn rename<'a>(name: &'a str, renamed: Option<(&str, &str)>) -> Cow<'a, str> {
-    match renamed.and_then(|(from, to)| Some((after(name, from)?, to))) {
-        Some((rest, to)) => Cow::Owned(format!("{to}{rest}")),
-        None => Cow::Borrowed(name),
-    }
-}
-
-/// The rest of a header's name after a beginning in any case.
-fn after<'a>(name: &'a str, start: &str) -> Option<&'a str> {
-    let (own, rest) = name.split_at_checked(start.len())?;
-    own.eq_ignore_ascii_case(start).then_some(rest)
 }

@@ -2,29 +2,21 @@
 //!
 //! A [`Recipe`] is a scheme in the words of `[endpoint.NAME.scheme]`; a [`Scheme`] is the same, checked
 //! and split into parts. The presets and the user's own schemes go through the same door, so there is
-//! one reader of headers and one place where a signed string is put together (`presented`).
+//! one reader of headers and one place where a signed string is put together (`read`).
 
 use std::borrow::Cow;
 
-use super::canonical::with_body_hash;
-use super::identity::{self, Form, Source, Sources, is_form};
-use super::presets::{self, BodyVaries, Preset, TestSign};
-use super::secret::{Algorithm, Encoding, KeyForm, Keyed};
-use super::wanted::Wanted;
-use super::{Headers, Secret, handshake};
-
-#[path = "recipe.rs"]
-mod recipe;
-#[path = "possible.rs"]
-mod possible;
-#[path = "time.rs"]
-mod time;
-#[path = "read.rs"]
-mod presented;
-
-pub(super) use presented::{Flaw, Presented, rename, single};
-pub use recipe::{CustomScheme, Recipe};
-pub(super) use time::{SECONDS_BELOW, TimeUnit};
+use super::canonical::{query_mark, with_body_hash};
+use super::delivery::Headers;
+use super::form::{Form, is_form};
+use super::malformed::Malformed;
+use super::possible;
+use super::projection::Projection;
+use super::recipe::{CustomScheme, Recipe};
+use super::secret::{Algorithm, Encoding, Key, KeyForm, Keyed, Secret};
+use super::sources::{Source, Sources};
+use super::time::TimeUnit;
+use super::words::{is_header_name, json_pointer, non_empty, one_of, rule};
 
 /// Keys below this are refused where the key is decoded from the secret.
 const DECODED_KEY_BYTES_MIN: usize = 16;
@@ -38,80 +30,84 @@ const SECRET_BYTES_MIN: usize = 6;
 /// What the secrets of Standard Webhooks begin with.
 const WHSEC: &str = "whsec_";
 
-/// The provider's name where the scheme is the user's own.
-const CUSTOM: &str = "custom";
+/// Who wrote a recipe: some words are for presets only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Preset,
+    User,
+}
 
 /// A checked scheme: how a provider signs, and where it says what about an event.
 #[derive(Debug, Clone)]
 pub struct Scheme {
-    name: String,
-    preset: Option<&'static Preset>,
-    pub(super) header: SignatureHeader,
-    pub(super) signature_field: Option<String>,
-    pub(super) encoding: Encoding,
-    pub(super) algorithm: Algorithm,
-    algorithm_header: Option<String>,
-    pub(super) key: KeyForm,
-    pub(super) key_prefix: String,
+    pub(crate) header: SignatureHeader,
+    pub(crate) signature_field: Option<String>,
+    pub(crate) encoding: Encoding,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) algorithm_header: Option<String>,
+    pub(crate) key: KeyForm,
+    pub(crate) key_prefix: String,
     also_decoded: bool,
-    pub(super) signs_both: bool,
-    signed: Vec<Part>,
-    pub(super) url_decoded: bool,
-    pub(super) signed_headers_header: Option<String>,
-    pub(super) timestamp: Option<Timestamp>,
-    families: Option<[String; 2]>,
-    pub(super) form: Option<Form>,
-    form_field_signed: bool,
-    pub(super) batch: Option<String>,
-    pub(super) nonce: Option<String>,
-    pub(super) sources: Sources,
-    pub(super) challenge: Option<Challenge>,
+    pub(crate) signs_both: bool,
+    pub(crate) signed: Vec<Part>,
+    pub(crate) url_decoded: bool,
+    pub(crate) signed_headers_header: Option<String>,
+    pub(crate) timestamp: Option<Timestamp>,
+    pub(crate) families: Option<[String; 2]>,
+    pub(crate) form: Option<Form>,
+    pub(crate) form_field_signed: bool,
+    pub(crate) batch: Option<String>,
+    pub(crate) nonce: Option<String>,
+    pub(crate) sources: Sources,
+    pub(crate) challenge: Option<Challenge>,
+    /// JSON pointers of what its provider reads besides, such as a handshake.
+    also_read: Vec<String>,
     /// Of the body's JSON.
-    pub(super) wanted: Wanted,
+    pub(crate) projection: Projection,
 }
 
 /// A text that the sender wants back, and what tells such a delivery from an event.
 #[derive(Debug, Clone)]
-pub(super) struct Challenge {
-    pub(super) pointer: String,
-    pub(super) when: Source,
-    pub(super) is: String,
+pub(crate) struct Challenge {
+    pub(crate) pointer: String,
+    pub(crate) when: Source,
+    pub(crate) is: String,
     /// The answer is an object with the text in it.
-    pub(super) as_json: bool,
+    pub(crate) as_json: bool,
 }
 
 /// Where signatures stand.
 #[derive(Debug, Clone)]
-pub(super) struct SignatureHeader {
+pub(crate) struct SignatureHeader {
     /// Without the `*` of numbered headers.
-    pub(super) name: String,
-    pub(super) numbered: bool,
-    pub(super) prefix: String,
-    prefix_optional: bool,
-    pub(super) list_separator: Option<String>,
-    pub(super) pair: Option<String>,
+    pub(crate) name: String,
+    pub(crate) numbered: bool,
+    pub(crate) prefix: String,
+    pub(crate) prefix_optional: bool,
+    pub(crate) list_separator: Option<String>,
+    pub(crate) pair: Option<String>,
     /// Hex has no case, and so what stands before it has none.
-    any_case: bool,
+    pub(crate) any_case: bool,
 }
 
 /// Where the signed time stands.
 #[derive(Debug, Clone)]
-pub(super) struct Timestamp {
-    pub(super) place: TimestampPlace,
-    pub(super) unit: TimeUnit,
+pub(crate) struct Timestamp {
+    pub(crate) place: TimestampPlace,
+    pub(crate) unit: TimeUnit,
     /// A time as in RFC 3339 tells itself: it is read whatever the unit says.
     or_rfc3339: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum TimestampPlace {
+pub(crate) enum TimestampPlace {
     Header(String),
     Pair(String),
     Json(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Text(String),
     Ts,
     Id,
@@ -126,21 +122,18 @@ enum Part {
 }
 
 impl Scheme {
-    /// A preset's scheme.
+    /// A preset's scheme: it keeps these headers with an event, and its provider reads what these pointers lead to.
     ///
     /// # Errors
-    /// There is no preset of that name; the text lists those that exist.
-    pub fn named(provider: &str) -> Result<Self, String> {
-        let preset = presets::find(provider).ok_or_else(|| {
-            let known: Vec<_> = presets::all().iter().map(|preset| preset.name).collect();
-            format!(
-                "provider = {provider:?}: there is no such preset; use one of {}, or \"custom\" with a [scheme] table",
-                known.join(", ")
-            )
-        })?;
-        let mut scheme = Self::build(preset.name, &preset.recipe)?;
-        scheme.sources.keep(preset.kept_headers);
-        scheme.preset = Some(preset);
+    /// As [`Scheme::custom`]; every row is held against this in a test.
+    pub(crate) fn of_preset(
+        recipe: &Recipe<'_>,
+        kept_headers: &[&str],
+        also_read: &[&str],
+    ) -> Result<Self, String> {
+        let mut scheme = Self::build(Origin::Preset, recipe)?;
+        scheme.sources.keep(kept_headers);
+        scheme.also_read = also_read.iter().map(|&pointer| pointer.to_owned()).collect();
         Ok(scheme)
     }
 
@@ -191,22 +184,20 @@ impl Scheme {
             challenge_answer: or(custom.challenge_answer.as_ref(), plain.challenge_answer),
             ..plain
         };
-        let scheme = Self::build(CUSTOM, &recipe)?;
+        let scheme = Self::build(Origin::User, &recipe)?;
         possible::check(&recipe, custom)?;
         Ok(scheme)
     }
 
-    fn build(name: &str, recipe: &Recipe<'_>) -> Result<Self, String> {
+    fn build(origin: Origin, recipe: &Recipe<'_>) -> Result<Self, String> {
         let header = SignatureHeader::build(recipe)?;
         let scheme = Self {
-            name: name.to_owned(),
-            preset: None,
             encoding: one_of(
                 "encoding",
                 recipe.encoding,
                 &[("hex", Encoding::Hex), ("base64", Encoding::Base64)],
             )?,
-            algorithm: algorithm(name, recipe.algorithm)?,
+            algorithm: algorithm(origin, recipe.algorithm)?,
             algorithm_header: non_empty(recipe.algorithm_header),
             signature_field: json_pointer("signature_field", recipe.signature_field)?,
             key: one_of(
@@ -218,9 +209,9 @@ impl Scheme {
             also_decoded: recipe.also_decoded,
             signs_both: recipe.signs_both,
             url_decoded: recipe.url_decoded,
-            signed: template(name, recipe.signed)?,
+            signed: template(origin, recipe.signed)?,
             signed_headers_header: non_empty(recipe.signed_headers_header),
-            timestamp: Timestamp::build(recipe, name == CUSTOM)?,
+            timestamp: Timestamp::build(recipe, origin == Origin::User)?,
             families: (recipe.header_families != ["", ""]).then(|| recipe.header_families.map(str::to_owned)),
             form: Form::build(recipe),
             form_field_signed: recipe.form_field_signed,
@@ -228,20 +219,21 @@ impl Scheme {
             nonce: json_pointer("nonce", recipe.nonce)?,
             sources: Sources::build(recipe)?,
             challenge: Challenge::build(recipe)?,
-            wanted: Wanted::All,
+            also_read: Vec::new(),
+            projection: Projection::All,
             header,
         };
-        scheme.check(recipe)?;
+        scheme.check(origin, recipe)?;
         Ok(scheme)
     }
 
     /// Keeps of a body's JSON what the scheme itself reads and what these pointers lead to.
-    pub(super) fn read_only(&mut self, pointers: &[&str]) {
-        self.wanted = self.own_fields(pointers);
+    pub(crate) fn read_only(&mut self, pointers: &[&str]) {
+        self.projection = self.own_fields(pointers);
     }
 
     /// What the scheme itself reads, and what these pointers lead to.
-    fn own_fields(&self, pointers: &[&str]) -> Wanted {
+    pub(crate) fn own_fields(&self, pointers: &[&str]) -> Projection {
         let signed = self.signed.iter().filter_map(|part| match part {
             Part::Json(pointer) => Some(pointer.as_str()),
             _ => None,
@@ -251,22 +243,18 @@ impl Scheme {
             _ => None,
         });
         let own = self.sources.pointers().chain(self.signature_field.as_deref()).chain(self.nonce.as_deref());
-        let own = own.chain(handshake::pointers(self.behaviour().handshake).iter().copied());
+        let own = own.chain(self.also_read.iter().map(String::as_str));
         let challenge = self.challenge.iter().flat_map(|challenge| {
             [Some(challenge.pointer.as_str()), challenge.when.pointer()].into_iter().flatten()
         });
-        let tests = self.behaviour().tests.iter().flat_map(|sign| match sign {
-            TestSign::Equal(_, pointers) => pointers.as_slice(),
-            TestSign::Header(..) | TestSign::Type(_) => &[],
-        });
-        let own = own.chain(challenge).chain(tests.copied());
-        Wanted::only(own.chain(signed).chain(time).chain(pointers.iter().copied()))
+        let own = own.chain(challenge);
+        Projection::only(own.chain(signed).chain(time).chain(pointers.iter().copied()))
     }
 
     /// The rules that concern two keys at once.
-    fn check(&self, recipe: &Recipe<'_>) -> Result<(), String> {
+    fn check(&self, origin: Origin, recipe: &Recipe<'_>) -> Result<(), String> {
         let uses = |part: &Part| self.signed.contains(part);
-        if self.name == CUSTOM && !self.algorithm.is_token() && !uses(&Part::Body) {
+        if origin == Origin::User && !self.algorithm.is_token() && !uses(&Part::Body) {
             return Err(rule("signed", recipe.signed, "the body would not be protected; put {body} into it"));
         }
         if uses(&Part::Id) && !matches!(self.sources.event_id.as_slice(), [Source::Header(_)]) {
@@ -334,37 +322,6 @@ impl Scheme {
         Ok(())
     }
 
-    /// The preset's name, or `custom`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The preset this scheme was built from.
-    pub fn preset(&self) -> Option<&'static Preset> {
-        self.preset
-    }
-
-    /// How the provider behaves and what it wants of us, for what is not about the signature; as usual where
-    /// the scheme is the user's own.
-    pub fn behaviour(&self) -> &'static Preset {
-        self.preset.unwrap_or(&Preset::PLAIN)
-    }
-
-    /// Whether two attempts of one event may have different bodies.
-    pub fn body_varies(&self) -> BodyVaries {
-        self.behaviour().body_varies
-    }
-
-    /// The provider's own limit on bodies, in bytes, where it is above the usual default.
-    pub fn body_bytes_max(&self) -> Option<usize> {
-        self.behaviour().body_bytes_max
-    }
-
-    /// How far a signed time may be from now, in seconds, unless the endpoint says otherwise.
-    pub fn tolerance_s(&self) -> u32 {
-        self.behaviour().tolerance_s
-    }
-
     /// Whether the signature covers the body. Money handlers refuse schemes where it does not.
     pub fn body_signed(&self) -> bool {
         !self.algorithm.is_token()
@@ -379,12 +336,6 @@ impl Scheme {
     /// Whether inboxd can sign for this provider: not where that takes a private key.
     pub fn can_sign(&self) -> bool {
         self.algorithm.can_sign()
-    }
-
-    /// Whether a delivery can come again under another id without anybody noticing but by its body. Of no
-    /// use where every attempt has another body.
-    pub fn has_replay_key(&self) -> bool {
-        self.nonce.is_some() || !self.id_is_signed() && self.body_varies() != BodyVaries::Yes
     }
 
     /// Whether the signature covers the event's id. Where not, a captured delivery can be sent again
@@ -403,12 +354,12 @@ impl Scheme {
         HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(header)) || self.sources.keeps(header)
     }
 
-    /// Whether the signature stands in the body, where [`super::with_time_and_signature`] writes it.
+    /// Whether the signature stands in the body, where [`super::sign::with_time_and_signature`] writes it.
     pub fn signature_in_body(&self) -> bool {
         self.signature_field.is_some()
     }
 
-    /// Whether a body that is no form is covered by its hash in the URL; see [`super::with_body_hash`].
+    /// Whether a body that is no form is covered by its hash in the URL; see [`with_body_hash`].
     pub fn signs_form_fields(&self) -> bool {
         self.signed.contains(&Part::Params)
     }
@@ -428,11 +379,9 @@ impl Scheme {
         matches!(&self.timestamp, Some(Timestamp { place: TimestampPlace::Json(_), .. }))
     }
 
-    /// The signed time inside a body, in milliseconds since the epoch, where this scheme has it there.
-    pub fn time_in_body_ms(&self, body: &[u8]) -> Option<i64> {
-        let timestamp = self.timestamp.as_ref().filter(|_| self.has_time_in_body())?;
-        let parsed = self.parse(&Headers::default(), body);
-        i64::try_from(super::time_in_body(timestamp, &parsed.json).ok()?).ok()
+    /// Whether a time is signed.
+    pub fn signs_time(&self) -> bool {
+        self.timestamp.is_some()
     }
 
     /// Whether its events may name an account.
@@ -447,15 +396,16 @@ impl Scheme {
 
     /// What tells deliveries of one body apart by their queries, where the signature covers the URL: an unsigned
     /// query would make new events of one that somebody has copied.
-    pub(super) fn query_mark(&self, query: Option<&str>) -> Option<String> {
-        query.filter(|_| self.signs_url()).and_then(identity::query_mark)
+    pub(crate) fn query_mark(&self, query: Option<&str>) -> Option<String> {
+        query.filter(|_| self.signs_url()).and_then(query_mark)
     }
 
-    /// Whether the secret can be a key of this scheme; `Ok(Some(warning))` when it is weak or odd.
+    /// Whether the secret can be a key of this scheme; `Ok(Some(warning))` when it is weak or odd. `elsewhere` says where
+    /// it would fit if it does not here, as the end of a sentence.
     ///
     /// # Errors
     /// One sentence that names the secret by its label and never quotes it.
-    pub fn check_secret(&self, secret: &Secret) -> Result<Option<String>, String> {
+    pub(crate) fn check_secret(&self, secret: &Secret, elsewhere: &str) -> Result<Option<String>, String> {
         let (label, bytes) = (secret.label(), secret.expose());
         if bytes.trim_ascii().is_empty() {
             return Err(format!(
@@ -471,7 +421,7 @@ impl Scheme {
         let key = self
             .key
             .key_bytes(&self.key_prefix, bytes)
-            .map_err(|problem| format!("secret {label} {problem}{}", self.other_provider(text)))?;
+            .map_err(|problem| format!("secret {label} {problem}{elsewhere}"))?;
         Keyed::new(self.algorithm, &key).map_err(|problem| format!("secret {label} {problem}"))?;
         if self.key != KeyForm::Text && key.len() < DECODED_KEY_BYTES_MIN {
             return Err(format!(
@@ -492,8 +442,8 @@ impl Scheme {
             format!(
                 "secret {label} begins or ends in white space, which is part of it; if deliveries do not verify, remove it"
             )
-        } else if self.algorithm == Algorithm::Token && !self.other_provider(text).is_empty() {
-            format!("secret {label} looks like a signing secret{}", self.other_provider(text))
+        } else if self.algorithm == Algorithm::Token && !elsewhere.is_empty() {
+            format!("secret {label} looks like a signing secret{elsewhere}")
         } else {
             return Ok(None);
         };
@@ -501,7 +451,7 @@ impl Scheme {
     }
 
     /// The algorithms that a key of this scheme may be used with.
-    pub(super) fn algorithms(&self) -> Vec<Algorithm> {
+    fn algorithms(&self) -> Vec<Algorithm> {
         match self.algorithm_header {
             Some(_) => vec![Algorithm::Sha1, Algorithm::Sha256],
             None => vec![self.algorithm],
@@ -513,7 +463,7 @@ impl Scheme {
     ///
     /// # Errors
     /// The secret cannot be a key; the end of a sentence that names it.
-    pub(super) fn keys_of(&self, secret: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    pub(crate) fn keys_of(&self, secret: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let mut keys = vec![self.key.key_bytes(&self.key_prefix, secret)?];
         if self.also_decoded && secret.trim_ascii().starts_with(WHSEC.as_bytes()) {
             let decoded = KeyForm::Base64.key_bytes(WHSEC, secret).ok();
@@ -523,28 +473,26 @@ impl Scheme {
         Ok(keys)
     }
 
+    /// A secret, ready for use with every algorithm of this scheme.
+    ///
+    /// # Errors
+    /// As [`Scheme::keys_of`].
+    pub(crate) fn key(&self, secret: Secret) -> Result<Key, String> {
+        let mut keyed = Vec::new();
+        for bytes in self.keys_of(secret.expose())? {
+            for algorithm in self.algorithms() {
+                keyed.push((algorithm, Keyed::new(algorithm, &bytes)?));
+            }
+        }
+        Ok(Key::new(secret, keyed))
+    }
+
     /// The header that carries the signed time, where one does.
-    pub(super) fn timestamp_header(&self) -> Option<&str> {
+    pub(crate) fn timestamp_header(&self) -> Option<&str> {
         match &self.timestamp.as_ref()?.place {
             TimestampPlace::Header(name) => Some(name),
             TimestampPlace::Pair(_) | TimestampPlace::Json(_) => None,
         }
-    }
-}
-
-/// What is known of secrets that belong to another preset of the same provider.
-const TWINS: [(&str, &str); 2] = [("gitlab_signing", "gitlab_token"), ("gitlab_token", "gitlab_signing")];
-
-impl Scheme {
-    /// For a secret that does not fit: where it would, as the end of a sentence.
-    fn other_provider(&self, secret: &[u8]) -> String {
-        let fits_elsewhere = |name: &str| (name == "gitlab_signing") == secret.starts_with(WHSEC.as_bytes());
-        TWINS
-            .iter()
-            .find(|(own, other)| *own == self.name && fits_elsewhere(other))
-            .map_or(String::new(), |(_, other)| {
-                format!("; if it is another kind of secret, write provider = {other:?}")
-            })
     }
 }
 
@@ -587,7 +535,7 @@ impl SignatureHeader {
     }
 
     /// Whether a header's name is the given one of ours, or one of the numbered ones.
-    fn matches(&self, ours: &str, name: &str) -> bool {
+    pub(crate) fn matches(&self, ours: &str, name: &str) -> bool {
         if !self.numbered {
             return name.eq_ignore_ascii_case(ours);
         }
@@ -597,7 +545,7 @@ impl SignatureHeader {
     }
 
     /// One signature as the provider writes it.
-    pub(super) fn element(&self, signature: &str) -> String {
+    pub(crate) fn element(&self, signature: &str) -> String {
         match &self.pair {
             Some(pair) => format!("{pair}={signature}"),
             None => format!("{}{signature}", self.prefix),
@@ -624,10 +572,10 @@ impl Challenge {
 
 impl Timestamp {
     /// Milliseconds since 1970. `place` is where the text stands.
-    pub(super) fn read(&self, text: &str, place: &str) -> Result<i128, Flaw> {
+    pub(crate) fn read(&self, text: &str, place: &str) -> Result<i128, Malformed> {
         let read = self.unit.read(text, place);
         if self.or_rfc3339 {
-            read.or_else(|flaw| TimeUnit::Rfc3339.read(text, place).map_err(|_| flaw))
+            read.or_else(|malformed| TimeUnit::Rfc3339.read(text, place).map_err(|_| malformed))
         } else {
             read
         }
@@ -649,17 +597,7 @@ impl Timestamp {
     }
 }
 
-/// `scheme.KEY = "VALUE": RULE`
-pub(super) fn rule(key: &str, value: &str, rule: &str) -> String {
-    format!("scheme.{key} = {value:?}: {rule}")
-}
-
-pub(super) fn is_header_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
-}
-
-fn template(name: &str, text: &str) -> Result<Vec<Part>, String> {
+fn template(origin: Origin, text: &str) -> Result<Vec<Part>, String> {
     const PLACEHOLDERS: &str = "the placeholders are {ts} {id} {body} {url} {method}";
     let bad = |what: &str| Err(rule("signed", text, &format!("{what}; {PLACEHOLDERS}")));
     let (mut parts, mut rest) = (Vec::new(), text);
@@ -676,7 +614,7 @@ fn template(name: &str, text: &str) -> Result<Vec<Part>, String> {
         let Some((word, after)) = inner.split_once('}') else {
             return bad("a brace is not closed");
         };
-        parts.push(match placeholder(name, word) {
+        parts.push(match placeholder(origin, word) {
             Some(part) => part,
             None => return bad(&format!("{{{word}}} is unknown")),
         });
@@ -685,14 +623,14 @@ fn template(name: &str, text: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-fn placeholder(name: &str, word: &str) -> Option<Part> {
+fn placeholder(origin: Origin, word: &str) -> Option<Part> {
     Some(match word {
         "ts" => Part::Ts,
         "id" => Part::Id,
         "body" => Part::Body,
         "url" => Part::Url,
         "method" => Part::Method,
-        _ if name == CUSTOM => return None,
+        _ if origin == Origin::User => return None,
         "params" => Part::Params,
         "path" => Part::Path,
         "signed_headers" => Part::SignedHeaders,
@@ -700,7 +638,7 @@ fn placeholder(name: &str, word: &str) -> Option<Part> {
     })
 }
 
-fn algorithm(name: &str, text: &str) -> Result<Algorithm, String> {
+fn algorithm(origin: Origin, text: &str) -> Result<Algorithm, String> {
     const ALGORITHMS: [(&str, Algorithm); 6] = [
         ("sha256", Algorithm::Sha256),
         ("sha1", Algorithm::Sha1),
@@ -710,104 +648,8 @@ fn algorithm(name: &str, text: &str) -> Result<Algorithm, String> {
         ("basic", Algorithm::Basic),
     ];
     match text {
-        "ed25519" if name != CUSTOM => Ok(Algorithm::Ed25519),
-        "ecdsa-p256" if name != CUSTOM => Ok(Algorithm::EcdsaP256),
+        "ed25519" if origin == Origin::Preset => Ok(Algorithm::Ed25519),
+        "ecdsa-p256" if origin == Origin::Preset => Ok(Algorithm::EcdsaP256),
         text => one_of("algorithm", text, &ALGORITHMS),
-    }
-}
-
-/// The pointer of a `json:/pointer`; `None` where nothing is named.
-fn json_pointer(key: &str, text: &str) -> Result<Option<String>, String> {
-    match text.strip_prefix("json:") {
-        None if text.is_empty() => Ok(None),
-        Some(pointer) if pointer.starts_with('/') => Ok(Some(pointer.to_owned())),
-        _ => Err(rule(key, text, "write json:/pointer")),
-    }
-}
-
-fn one_of<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice).ok_or_else(|| {
-        let words: Vec<_> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
-        rule(key, value, &format!("use {}", words.join(" or ")))
-    })
-}
-
-fn non_empty(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::super::{Delivery, Headers, Unsigned, Verifier, sign};
-    use super::*;
-
-    const SECRET: &str = "sixteen bytes or more";
-
-    fn verifier(scheme: &Scheme) -> Verifier {
-        let secrets = vec![Secret::new("env:SECRET", SECRET)];
-        Verifier::new(scheme.clone(), secrets, Duration::from_secs(300)).unwrap()
-    }
-
-    fn signature(scheme: &Scheme, content_type: &str, body: &[u8]) -> (String, String) {
-        let unsigned = Unsigned {
-            method: "POST",
-            url: "",
-            content_type,
-            event_id: "",
-            event_type: None,
-            signed_at_s: 1_700_000_000,
-            body,
-        };
-        let mut headers = sign(scheme, &Secret::new("env:SECRET", SECRET), &unsigned).unwrap();
-        headers.pop().unwrap()
-    }
-
-    fn verifies(scheme: &Scheme, lines: &[(&str, &str)], body: &[u8]) -> bool {
-        let headers: Headers = lines.iter().copied().collect();
-        let delivery = Delivery { method: "POST", url: "", headers: &headers, body };
-        verifier(scheme).authenticate(&delivery, 1_700_000_000).is_ok()
-    }
-
-    #[test]
-    fn a_form_may_be_signed_by_its_inner_json() {
-        let recipe = Recipe {
-            signature_header: "X-Sig",
-            form_field: "payload",
-            form_field_signed: true,
-            ..Recipe::PLAIN
-        };
-        let scheme = Scheme::build("inner", &recipe).unwrap();
-        let form = ("Content-Type", "application/x-www-form-urlencoded");
-        let (_, inner) = signature(&scheme, "application/json", b"{\"a\":\" \"}");
-        let body = b"payload=%7B%22a%22%3A%22+%22%7D";
-        assert_eq!(signature(&scheme, form.1, body).1, inner);
-        assert!(verifies(&scheme, &[("X-Sig", &inner), form], body));
-        assert!(!verifies(&scheme, &[("X-Sig", &inner)], body));
-        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], b"payload=%7B%7D"));
-        let twice = b"payload=%7B%22a%22%3A%22+%22%7D&payload=1";
-        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], twice));
-    }
-
-    #[test]
-    fn a_prefix_may_be_optional_and_elements_have_blanks_around_them() {
-        let recipe = Recipe {
-            signature_header: "X-Sig",
-            prefix: "sha256=",
-            prefix_optional: true,
-            list_separator: ",",
-            ..Recipe::PLAIN
-        };
-        let loose = Scheme::build("loose", &recipe).unwrap();
-        let recipe = Recipe { prefix_optional: false, ..recipe };
-        let strict = Scheme::build("strict", &recipe).unwrap();
-        let (_, with) = signature(&loose, "", b"{}");
-        let without = with.trim_start_matches("sha256=");
-        let spaced = format!("sha256=00, SHA256= {}", without.to_uppercase());
-        for (value, in_strict) in [(with.as_str(), true), (without, false), (&spaced, true)] {
-            assert!(verifies(&loose, &[("x-sig", value)], b"{}"), "{value}");
-            assert_eq!(verifies(&strict, &[("x-sig", value)], b"{}"), in_strict, "{value}");
-        }
     }
 }

@@ -62,7 +62,7 @@ impl fmt::Debug for Secret {
 
 /// How signatures are written in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// Digits in either case.
     Hex,
     /// The standard or the URL-safe alphabet, padded or not.
@@ -71,7 +71,7 @@ pub(super) enum Encoding {
 
 /// How a signature is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(crate) enum Algorithm {
     /// HMAC-SHA256
     Sha256,
     /// HMAC-SHA1, which is still a sound MAC although SHA-1 is no sound hash.
@@ -92,7 +92,7 @@ pub(super) enum Algorithm {
 
 impl Algorithm {
     /// The length of a signature, where it has only one.
-    pub(super) fn signature_bytes(self) -> Option<usize> {
+    pub(crate) fn signature_bytes(self) -> Option<usize> {
         match self {
             Self::Sha256 => Some(32),
             Self::Sha1 => Some(20),
@@ -103,7 +103,7 @@ impl Algorithm {
     }
 
     /// Whether the header holds the secret itself, so that nothing is signed.
-    pub(super) fn is_token(self) -> bool {
+    pub(crate) fn is_token(self) -> bool {
         match self {
             Self::Token | Self::Basic => true,
             Self::Sha256 | Self::Sha1 | Self::Sha384 | Self::Sha512 | Self::Ed25519 | Self::EcdsaP256 => {
@@ -113,7 +113,7 @@ impl Algorithm {
     }
 
     /// What a person calls it.
-    pub(super) fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Sha256 => "HMAC-SHA256",
             Self::Sha1 => "HMAC-SHA1",
@@ -127,7 +127,7 @@ impl Algorithm {
     }
 
     /// Whether inboxd can make such signatures: it never holds a provider's private key.
-    pub(super) fn can_sign(self) -> bool {
+    pub(crate) fn can_sign(self) -> bool {
         match self {
             Self::Sha256 | Self::Sha1 | Self::Sha384 | Self::Sha512 | Self::Token | Self::Basic => true,
             Self::Ed25519 | Self::EcdsaP256 => false,
@@ -137,7 +137,7 @@ impl Algorithm {
 
 /// How the configured secret becomes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyForm {
+pub(crate) enum KeyForm {
     /// Its bytes, verbatim.
     Text,
     Base64,
@@ -150,7 +150,7 @@ impl KeyForm {
     ///
     /// # Errors
     /// What is wrong with the secret, without quoting it.
-    pub(super) fn key_bytes(self, prefix: &str, secret: &[u8]) -> Result<Vec<u8>, String> {
+    pub(crate) fn key_bytes(self, prefix: &str, secret: &[u8]) -> Result<Vec<u8>, String> {
         if self == Self::Text {
             return Ok(strip(secret, prefix.as_bytes()).to_vec());
         }
@@ -196,7 +196,7 @@ fn unbase64(text: &str) -> Option<Vec<u8>> {
 
 /// A key ready for use; an HMAC has absorbed it already.
 #[derive(Clone)]
-pub(super) enum Keyed {
+pub(crate) enum Keyed {
     Sha256(Hmac<Sha256>),
     Sha1(Hmac<Sha1>),
     Sha384(Hmac<Sha384>),
@@ -215,7 +215,7 @@ const P256_SPKI_PREFIX: [u8; 26] = [
 impl Keyed {
     /// # Errors
     /// The bytes cannot be a key of this algorithm; the end of a sentence that names the secret.
-    pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, String> {
+    pub(crate) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, String> {
         match algorithm {
             Algorithm::Sha256 => Hmac::new_from_slice(key).map(Self::Sha256).map_err(in_words),
             Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(in_words),
@@ -246,7 +246,7 @@ impl Keyed {
 
     /// The tag over the pieces, fed one after the other: the body is never copied. `None` for a public
     /// key, which makes none.
-    pub(super) fn tag<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Tag> {
+    pub(crate) fn tag<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Tag> {
         match self {
             Self::Sha256(mac) => Some(mac_tag(mac, pieces)),
             Self::Sha1(mac) => Some(mac_tag(mac, pieces)),
@@ -258,7 +258,7 @@ impl Keyed {
     }
 
     /// Ready to judge signatures over the pieces.
-    pub(super) fn judge<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Judge<'_> {
+    pub(crate) fn judge<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Judge<'_> {
         match self {
             Self::Ed25519(key) => Judge::Ed25519(key, joined(pieces)),
             Self::EcdsaP256(key) => Judge::EcdsaP256(key, joined(pieces)),
@@ -269,8 +269,26 @@ impl Keyed {
     }
 }
 
+/// A secret with the keys that are made of it.
+pub(crate) struct Key {
+    pub(crate) secret: Secret,
+    /// One for each algorithm of the scheme and each way to make a key from the secret.
+    keyed: Vec<(Algorithm, Keyed)>,
+}
+
+impl Key {
+    pub(crate) fn new(secret: Secret, keyed: Vec<(Algorithm, Keyed)>) -> Self {
+        Self { secret, keyed }
+    }
+
+    /// The keys for this algorithm.
+    pub(crate) fn keyed(&self, algorithm: Algorithm) -> impl Iterator<Item = &Keyed> {
+        self.keyed.iter().filter(move |(own, _)| *own == algorithm).map(|(_, keyed)| keyed)
+    }
+}
+
 /// The pieces as one message, for what cannot be fed with them.
-pub(super) fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+pub(crate) fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     pieces.fold(Vec::new(), |mut message, piece| {
         message.extend_from_slice(piece);
         message
@@ -278,7 +296,7 @@ pub(super) fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 /// One key and one message: what a signature is held against.
-pub(super) enum Judge<'k> {
+pub(crate) enum Judge<'k> {
     Tag(Tag),
     Ed25519(&'k ed25519_dalek::VerifyingKey, Vec<u8>),
     EcdsaP256(&'k p256::ecdsa::VerifyingKey, Vec<u8>),
@@ -287,7 +305,7 @@ pub(super) enum Judge<'k> {
 
 impl Judge<'_> {
     /// In constant time for MACs and tokens; nothing about a public key is secret.
-    pub(super) fn accepts(&self, signature: &Signature) -> Choice {
+    pub(crate) fn accepts(&self, signature: &Signature) -> Choice {
         match (self, signature) {
             (Self::Tag(tag), Signature::Tag(other)) => tag.ct_eq(other),
             (Self::Ed25519(key, message), Signature::Ed25519(signature)) => {
@@ -302,7 +320,7 @@ impl Judge<'_> {
 }
 
 /// A signature as presented: well-formed, and nothing more is known of it.
-pub(super) enum Signature {
+pub(crate) enum Signature {
     Tag(Tag),
     Ed25519(Box<ed25519_dalek::Signature>),
     EcdsaP256(Box<p256::ecdsa::Signature>),
@@ -310,7 +328,7 @@ pub(super) enum Signature {
 
 /// Why a text cannot be a signature. Says how it is written, never what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Malformed {
+pub(crate) enum BadDigest {
     /// Another alphabet than hex digits or base64.
     Alphabet(Encoding),
     /// So many bytes instead of those that the algorithm makes.
@@ -321,7 +339,7 @@ pub(super) enum Malformed {
 
 impl Signature {
     /// Reads a signature of exactly the right length. How the digits are spelled is not what is compared.
-    pub(super) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Result<Self, Malformed> {
+    pub(crate) fn decode(text: &str, encoding: Encoding, algorithm: Algorithm) -> Result<Self, BadDigest> {
         if algorithm == Algorithm::Token {
             return Ok(Self::Tag(Tag::of_token(text.as_bytes())));
         }
@@ -329,9 +347,9 @@ impl Signature {
             Encoding::Hex => unhex_any_case(text.as_bytes()),
             Encoding::Base64 => unbase64(text),
         };
-        let bytes = bytes.ok_or(Malformed::Alphabet(encoding))?;
+        let bytes = bytes.ok_or(BadDigest::Alphabet(encoding))?;
         if algorithm.signature_bytes().is_some_and(|wanted| wanted != bytes.len()) {
-            return Err(Malformed::Length(bytes.len()));
+            return Err(BadDigest::Length(bytes.len()));
         }
         match algorithm {
             Algorithm::Sha256 | Algorithm::Sha1 | Algorithm::Sha384 | Algorithm::Sha512 => {
@@ -340,10 +358,10 @@ impl Signature {
             Algorithm::Token | Algorithm::Basic => Ok(Self::Tag(Tag::of_token(&bytes))),
             Algorithm::Ed25519 => ed25519_dalek::Signature::from_slice(&bytes)
                 .map(|signature| Self::Ed25519(Box::new(signature)))
-                .map_err(|_| Malformed::Shape),
+                .map_err(|_| BadDigest::Shape),
             Algorithm::EcdsaP256 => p256::ecdsa::Signature::from_der(&bytes)
                 .map(|signature| Self::EcdsaP256(Box::new(signature)))
-                .map_err(|_| Malformed::Shape),
+                .map_err(|_| BadDigest::Shape),
         }
     }
 }
@@ -353,7 +371,7 @@ const TAG_BYTES: usize = 64;
 
 /// A MAC's bytes; shorter ones are followed by zeros. Deliberately without `PartialEq`.
 #[derive(Clone)]
-pub(super) struct Tag([u8; TAG_BYTES]);
+pub(crate) struct Tag([u8; TAG_BYTES]);
 
 impl Tag {
     /// At most [`TAG_BYTES`] of them.
@@ -368,7 +386,7 @@ impl Tag {
         Self::of(&Sha256::digest(token))
     }
 
-    pub(super) fn encode(&self, encoding: Encoding, algorithm: Algorithm) -> String {
+    pub(crate) fn encode(&self, encoding: Encoding, algorithm: Algorithm) -> String {
         let length = algorithm.signature_bytes().unwrap_or_default();
         let bytes = self.0.get(..length).unwrap_or_default();
         match encoding {
@@ -469,8 +487,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_signature_is_named_without_it() {
         let wrong = |text: &str| Signature::decode(text, Encoding::Hex, Algorithm::Sha512).err();
-        assert_eq!(wrong(&"ab".repeat(32)), Some(Malformed::Length(32)));
-        assert_eq!(wrong("xyz"), Some(Malformed::Alphabet(Encoding::Hex)));
+        assert_eq!(wrong(&"ab".repeat(32)), Some(BadDigest::Length(32)));
+        assert_eq!(wrong("xyz"), Some(BadDigest::Alphabet(Encoding::Hex)));
         assert_eq!(wrong(&"ab".repeat(64)), None);
     }
 

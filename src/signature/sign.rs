@@ -9,10 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::identity::Source;
-use super::scheme::{Presented, Scheme, TimestampPlace};
-use super::secret::{Algorithm, Keyed, Tag};
-use super::{Delivery, Headers, Secret};
+use super::delivery::{Delivery, Headers};
+use super::read::Presented;
+use super::scheme::{Scheme, TimestampPlace};
+use super::secret::{Algorithm, Keyed, Secret, Tag};
+use super::sources::Source;
 
 /// A delivery to be signed.
 #[derive(Clone, Copy)]
@@ -141,9 +142,8 @@ fn tags(
     ts: &str,
 ) -> Result<Vec<Tag>, String> {
     if !scheme.can_sign() {
-        return Err(format!(
-            "{} signs with a private key that only it has (the configured key is the public one): inboxd can verify its deliveries but not make them",
-            scheme.name()
+        return Err(String::from(
+            "the provider signs with a private key that only it has (the configured key is the public one): inboxd can verify its deliveries but not make them",
         ));
     }
     let mut keys =

@@ -1,16 +1,16 @@
 //! How a signed time is written.
 
-use crate::verify::scheme::Flaw;
+use super::malformed::Malformed;
 
 /// As seconds the year 5138, as milliseconds March 1973: what tells one from the other.
-pub(in crate::verify) const SECONDS_BELOW: i64 = 100_000_000_000;
+pub(crate) const SECONDS_BELOW: i64 = 100_000_000_000;
 
 /// What jiff reads; further digits of a second are cut off.
 const FRACTION_DIGITS_MAX: usize = 9;
 
 /// How a signed time is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verify) enum TimeUnit {
+pub(crate) enum TimeUnit {
     /// Seconds since 1970.
     Seconds,
     /// Milliseconds since 1970.
@@ -23,11 +23,11 @@ pub(in crate::verify) enum TimeUnit {
 
 impl TimeUnit {
     /// As configured.
-    pub(super) const WORDS: [(&str, Self); 4] =
+    pub(crate) const WORDS: [(&str, Self); 4] =
         [("s", Self::Seconds), ("ms", Self::Milliseconds), ("rfc3339", Self::Rfc3339), ("auto", Self::Auto)];
 
     /// As people are told.
-    pub(in crate::verify) fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Seconds => "seconds since 1970",
             Self::Milliseconds => "milliseconds since 1970",
@@ -37,8 +37,8 @@ impl TimeUnit {
     }
 
     /// Milliseconds since 1970. `header` is where it stands.
-    pub(in crate::verify) fn read(self, text: &str, place: &str) -> Result<i128, Flaw> {
-        let unreadable = || Flaw::TimestampUnreadable(place.to_owned());
+    pub(crate) fn read(self, text: &str, place: &str) -> Result<i128, Malformed> {
+        let unreadable = || Malformed::TimestampUnreadable(place.to_owned());
         let number = || plain_decimal(text).ok_or_else(unreadable);
         match self {
             Self::Seconds => Ok(i128::from(number()?) * 1000),
@@ -53,7 +53,7 @@ impl TimeUnit {
     }
 
     /// A time as this sender would write it.
-    pub(in crate::verify) fn write(self, signed_at_s: i64) -> String {
+    pub(crate) fn write(self, signed_at_s: i64) -> String {
         match self {
             Self::Seconds | Self::Auto => signed_at_s.to_string(),
             Self::Milliseconds => (i128::from(signed_at_s) * 1000).to_string(),
@@ -63,7 +63,7 @@ impl TimeUnit {
 }
 
 /// Digits without sign, blank or leading zero, that fit an `i64`.
-pub(in crate::verify) fn plain_decimal(text: &str) -> Option<i64> {
+pub(crate) fn plain_decimal(text: &str) -> Option<i64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| plain)
 }

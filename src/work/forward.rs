@@ -3,8 +3,8 @@
 use rusqlite::Transaction;
 
 use crate::config::{self, Mode};
+use crate::signature::Envelope;
 use crate::store::outbox::{self, NewOperation};
-use crate::verify::Envelope;
 
 /// What a destination gets of an event.
 #[derive(Debug)]

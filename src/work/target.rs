@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use crate::config::{BodyFormat, Destination, Sign};
 use crate::encode::{hex, is_unreserved, percent_encoded};
 use crate::outgoing::{Answer, Client, NoAnswer};
-use crate::verify::{Scheme, Secret, Unsigned, sign};
+use crate::providers::Provider;
+use crate::signature::{Scheme, Secret, Unsigned, sign};
 use crate::work::endpoint::Endpoint;
 use crate::work::retry;
 
@@ -49,7 +50,7 @@ pub struct Parcel<'a> {
 pub struct Target {
     config: Destination,
     client: Client,
-    standard: Option<Scheme>,
+    standard: Option<Provider>,
     endpoints: HashMap<String, Arc<Endpoint>>,
 }
 
@@ -76,7 +77,7 @@ impl Target {
         endpoints: &[Arc<Endpoint>],
     ) -> Result<Self, String> {
         let standard =
-            (config.sign == Sign::Standard).then(|| Scheme::named("standardwebhooks")).transpose()?;
+            (config.sign == Sign::Standard).then(|| Provider::named("standardwebhooks")).transpose()?;
         let by_name = |endpoint: &Arc<Endpoint>| (endpoint.config.name.clone(), Arc::clone(endpoint));
         Ok(Self { config, client, standard, endpoints: endpoints.iter().map(by_name).collect() })
     }
@@ -118,9 +119,9 @@ impl Target {
     pub fn has_expired(&self, parcel: &Parcel<'_>, now_ms: i64) -> Option<String> {
         // what a handler emitted is no delivery of the provider's
         let endpoint = parcel.headers.and_then(|_| self.endpoints.get(parcel.endpoint))?;
-        let scheme = endpoint.config.verifier.scheme();
-        let signed_at_ms = scheme.time_in_body_ms(parcel.payload)?;
-        let tolerance = Duration::from_secs(scheme.tolerance_s().into());
+        let provider = endpoint.config.verifier.provider();
+        let signed_at_ms = provider.scheme().time_in_body_ms(parcel.payload)?;
+        let tolerance = Duration::from_secs(provider.preset().tolerance_s.into());
         let age_ms = now_ms.saturating_sub(signed_at_ms);
         if self.config.sign != Sign::Provider || age_ms <= retry::as_ms(tolerance) {
             return None;
@@ -128,7 +129,7 @@ impl Target {
         Some(format!(
             "{} signs a time inside the body, and what is older than {} s is refused by its SDK at every attempt; \
              write sign = \"standard\" for destination {}, then `inboxd outbox retry`",
-            scheme.name(),
+            provider.name(),
             tolerance.as_secs(),
             self.config.name
         ))
@@ -189,7 +190,7 @@ impl Target {
 
     fn signature(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
         match (self.config.sign, &self.standard) {
-            (Sign::Standard, Some(scheme)) => self.standard(scheme, parcel, now_ms),
+            (Sign::Standard, Some(standard)) => self.standard(standard.scheme(), parcel, now_ms),
             (Sign::Provider, _) => self.as_provider(parcel, now_ms),
             (Sign::None | Sign::Standard, _) => Ok(Vec::new()),
         }

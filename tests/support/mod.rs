@@ -17,7 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
-use inboxd::internals::verify::{Delivery, Headers, Verified, VerifiedEvent, Verifier};
+use inboxd::internals::providers::Provider;
+use inboxd::internals::signature::{Delivery, Headers};
+use inboxd::internals::verify::{Verified, VerifiedEvent, Verifier};
 use rusqlite::Connection;
 use sha2::Sha256;
 use tempfile::TempDir;
@@ -46,8 +48,8 @@ secrets = ["file:github.secret"]
 "#;
 
 /// Whether two texts spell one signature: hex has no case, and blanks around it are not part of it.
-pub fn same_signature(scheme: &inboxd::internals::verify::Scheme, one: &str, other: &str) -> bool {
-    let is_hex = scheme.preset().is_none_or(|preset| preset.recipe.encoding == "hex");
+pub fn same_signature(provider: &Provider, one: &str, other: &str) -> bool {
+    let is_hex = provider.preset().recipe.encoding == "hex";
     is_hex && one.eq_ignore_ascii_case(other)
 }
 

@@ -9,7 +9,8 @@ use super::{Checker, duration_text};
 use crate::config::raw::{RawDestination, RawDuration};
 use crate::config::{BodyFormat, Destination, Endpoint, HandlerName, Mode, Order, Sign};
 use crate::outgoing::{Client, Network, literal, url_rule};
-use crate::verify::{Scheme, Secret};
+use crate::providers::Provider;
+use crate::signature::Secret;
 
 const MINUTE: u64 = 60;
 
@@ -116,7 +117,7 @@ impl Checker {
                 let rule = format!("{provider} signs with a private key that only it has");
                 self.problem(key, format!("\"provider\": {rule}; write sign = \"standard\" or \"none\""));
             } else if is_forwarded && endpoint.mode != Mode::Proxy && scheme.has_time_in_body() {
-                let seconds = scheme.tolerance_s();
+                let seconds = endpoint.verifier.provider().preset().tolerance_s;
                 self.warn(format!(
                     "{key}: \"provider\": {provider} signs a time inside the body, so what the application gets more than \
                      {seconds} s later is refused by its SDK and given up; write sign = \"standard\""
@@ -143,9 +144,9 @@ impl Checker {
         if sign != Sign::Standard {
             return;
         }
-        let Ok(scheme) = Scheme::named("standardwebhooks") else { return };
+        let Ok(provider) = Provider::named("standardwebhooks") else { return };
         for secret in secrets.iter().filter(|secret| !secret.is_unread()) {
-            match scheme.check_secret(secret) {
+            match provider.check_secret(secret) {
                 Ok(None) => {}
                 Ok(Some(warning)) => self.warn(format!("{key}: {warning}")),
                 Err(rule) => self.problem(key, rule),

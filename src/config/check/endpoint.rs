@@ -10,9 +10,11 @@ use crate::config::wrapping;
 use crate::config::{
     ACCOUNT_REQUIRED, Endpoint, HandlerFacts, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch,
     Replay, duration_text, preset_exists, preset_name, preset_names, preset_never_retries, preset_title,
-    scheme_of,
+    provider_of,
 };
-use crate::verify::{CustomScheme, Scheme, Secret, Verifier};
+use crate::providers::{Preset, Provider};
+use crate::signature::{CustomScheme, Secret};
+use crate::verify::Verifier;
 
 /// From here on a tolerance is odd.
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
@@ -68,14 +70,15 @@ impl Checker {
         if provider == "custom" && raw.scheme.is_none() {
             return None;
         }
-        let scheme = scheme_of(&provider, raw.scheme.as_ref())
+        let sender = provider_of(&provider, raw.scheme.as_ref())
             .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
             .ok()?;
-        self.fits(&key, &raw, &scheme, mode);
-        self.is_in_time(&key, &raw, &scheme, mode, (limits.handler_timeout, proxy_timeout));
-        let tolerance = self.tolerance(&key, &raw, &scheme);
-        let body_bytes_max = body_bytes_max.or(scheme.body_bytes_max()).unwrap_or(limits.body_bytes_max);
-        let verifier = self.verifier(&key, scheme, &secrets, tolerance)?;
+        self.fits(&key, &raw, &sender, mode);
+        self.is_in_time(&key, &raw, &sender, mode, (limits.handler_timeout, proxy_timeout));
+        let tolerance = self.tolerance(&key, &raw, sender.preset());
+        let body_bytes_max =
+            body_bytes_max.or(sender.preset().body_bytes_max).unwrap_or(limits.body_bytes_max);
+        let verifier = self.verifier(&key, sender, &secrets, tolerance)?;
         Some(Endpoint {
             body_bytes_max,
             name,
@@ -99,9 +102,9 @@ impl Checker {
         })
     }
 
-    fn tolerance(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme) -> Duration {
+    fn tolerance(&mut self, key: &str, raw: &RawEndpoint, preset: &Preset) -> Duration {
         let key = format!("{key}.tolerance");
-        let usual = Duration::from_secs(scheme.tolerance_s().into());
+        let usual = Duration::from_secs(preset.tolerance_s.into());
         let tolerance = self.duration(&key, raw.tolerance.as_ref(), usual);
         // a preset's own is as long as it has to be
         if tolerance > TOLERANCE_ADVISED.max(usual) {
@@ -114,8 +117,8 @@ impl Checker {
     }
 
     /// What the provider's way of signing and waiting rules out.
-    fn fits(&mut self, key: &str, raw: &RawEndpoint, scheme: &Scheme, mode: Mode) {
-        let name = scheme.name();
+    fn fits(&mut self, key: &str, raw: &RawEndpoint, provider: &Provider, mode: Mode) {
+        let (name, scheme) = (provider.name(), provider.scheme());
         if !scheme.body_signed() {
             self.none_needs_the_body_signed(key, raw, name);
         }
@@ -127,7 +130,7 @@ impl Checker {
         }
         for (typed, set) in [("replay", raw.replay.is_some()), ("replay_allow", !raw.replay_allow.is_empty())]
         {
-            if set && !scheme.has_replay_key() {
+            if set && !provider.has_replay_key() {
                 self.warn(format!(
                     "{key}.{typed}: has no effect: {name} signs the event's id, so ids tell replays"
                 ));
@@ -164,12 +167,12 @@ impl Checker {
         &mut self,
         key: &str,
         raw: &RawEndpoint,
-        scheme: &Scheme,
+        provider: &Provider,
         mode: Mode,
         (handler_timeout, proxy_timeout): (Duration, Duration),
     ) {
-        let Some(seconds) = scheme.behaviour().deadline_s else { return };
-        let (name, deadline) = (scheme.name(), Duration::from_secs(seconds.into()));
+        let Some(seconds) = provider.preset().deadline_s else { return };
+        let (name, deadline) = (provider.name(), Duration::from_secs(seconds.into()));
         if mode == Mode::Sync && !raw.handlers.is_empty() && handler_timeout > deadline {
             self.warn(format!(
                 "{key}: {name} waits {seconds} s for an answer, and limits.handler_timeout allows handlers more"
@@ -382,21 +385,21 @@ impl Checker {
     fn verifier(
         &mut self,
         key: &str,
-        scheme: Scheme,
+        provider: Provider,
         secrets: &[Secret],
         tolerance: Duration,
     ) -> Option<Verifier> {
         let key = format!("{key}.secrets");
         for secret in secrets {
-            self.api_key(&key, &scheme, secret)?;
+            self.api_key(&key, &provider, secret)?;
         }
         if secrets.iter().any(Secret::is_unread) {
-            // nothing is verified with it: the verbs that read no secrets only look at the scheme
+            // nothing is verified with it: the verbs that read no secrets only look at the provider
             let read = secrets.iter().filter(|secret| !secret.is_unread()).cloned().collect();
-            return Some(Verifier::any_length(scheme, read, tolerance).0);
+            return Some(Verifier::any_length(provider, read, tolerance).0);
         }
         let of_wrapped = secrets.iter().find_map(|secret| wrapping::wrapping(secret.expose()));
-        let made = Verifier::new(scheme, secrets.to_vec(), tolerance);
+        let made = Verifier::new(provider, secrets.to_vec(), tolerance);
         made.map_err(|reason| match of_wrapped {
             Some(wrapping) => self.problem(key, format!("{reason} ({wrapping})")),
             None => self.problem(key, reason),
@@ -406,11 +409,11 @@ impl Checker {
 
     /// Where an API key stands in place of the signing secret nothing ever verifies. At Stripe, where both
     /// are always told apart, that is refused.
-    fn api_key(&mut self, key: &str, scheme: &Scheme, secret: &Secret) -> Option<()> {
+    fn api_key(&mut self, key: &str, provider: &Provider, secret: &Secret) -> Option<()> {
         let Some(whose) = wrapping::api_key(secret) else { return Some(()) };
         let label = secret.label();
         let advice = "with it no delivery verifies; write the signing secret of the webhook endpoint";
-        if scheme.name() == "stripe" && wrapping::is_stripe_api_key(secret) {
+        if provider.name() == "stripe" && wrapping::is_stripe_api_key(secret) {
             self.problem(
                 key,
                 format!("\"{label}\": is {whose}, not a signing secret: {advice}, which begins with whsec_"),

@@ -20,7 +20,7 @@ use super::{
     Retention, Sketch, duration_text, parse_duration, parse_size, secrets, suggest, wrapping,
 };
 use crate::outgoing::base_url_rule;
-use crate::verify::Secret;
+use crate::signature::Secret;
 
 mod database;
 mod destination;

@@ -7,7 +7,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::{bytes_of, payload};
-use crate::verify::{Envelope, VerifiedEvent};
+use crate::signature::Envelope;
+use crate::verify::VerifiedEvent;
 
 /// Other bodies kept of one event: whoever can sign could fill the disk otherwise.
 pub const KEPT_MAX: i64 = 8;

@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, Transaction};
 
 use super::State;
-use crate::verify::Envelope;
+use crate::signature::Envelope;
 
 /// Whose fault a failed attempt was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,13 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::identity::{self, EventId};
-use super::scheme::{Flaw, Presented, SECONDS_BELOW, Scheme, TimeUnit, Timestamp, rename};
-use super::secret::{Judge, KeyForm, Keyed, Malformed, joined};
-use super::{Delivery, Headers, Key, Rejection, Secret, Verifier, age_ms, handshake, presets, skew_s};
+use super::{Verifier, age_ms, skew_s};
+use crate::providers::{self, Provider};
+use crate::signature::{
+    BadDigest, Delivery, EventId, Headers, Judge, Key, KeyForm, Keyed, Malformed, Parsed, Presented,
+    Rejection, SECONDS_BELOW, Scheme, Secret, Source, TimeUnit, Timestamp, identify, joined, parse_element,
+    rename, split,
+};
 
 mod rewritten;
 
@@ -167,19 +170,19 @@ impl Report {
 ///
 /// It judges the *signature*: a missing unsigned id is reported as `event_id` null and a hint.
 pub fn report(
-    scheme: Scheme,
+    provider: Provider,
     secrets: Vec<Secret>,
     tolerance: Duration,
     delivery: &Delivery<'_>,
     now_s: i64,
 ) -> Report {
-    let (verifier, problems) = Verifier::any_length(scheme, secrets, tolerance);
+    let (verifier, problems) = Verifier::any_length(provider, secrets, tolerance);
     report_of(&verifier, &problems, delivery, now_s)
 }
 
 /// The same with a verifier that is there already. `problems` are those of secrets that it has no key of.
 pub fn report_of(verifier: &Verifier, problems: &[String], delivery: &Delivery<'_>, now_s: i64) -> Report {
-    let scheme = &verifier.scheme;
+    let scheme = verifier.scheme();
     let presented = scheme.present(delivery).ok();
     let signed = presented.map(|presented| Signed::of(scheme, delivery, &presented));
     let authentic = match verifier.authenticate(delivery, now_s) {
@@ -225,11 +228,11 @@ struct Found {
 }
 
 fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s: i64) -> Found {
-    let scheme = &verifier.scheme;
+    let scheme = verifier.scheme();
     let mut found = Found { events: Vec::new(), hints: Vec::new() };
     let mark = scheme.query_mark(delivery.query());
-    let mut add = |body: &[u8], parsed: &identity::Parsed, envelope: &Value| {
-        let identity = identity::identify(scheme, delivery.headers, parsed, envelope);
+    let mut add = |body: &[u8], parsed: &Parsed, envelope: &Value| {
+        let identity = identify(scheme, delivery.headers, parsed, envelope);
         let id = match identity.id {
             EventId::Own(id) => Some(id),
             EventId::Derived(facts) => {
@@ -252,9 +255,9 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
         }
         found.events.push((id, identity.event_type));
     };
-    if let Some(Ok(batch)) = scheme.batch.as_ref().map(|list| identity::split(delivery.body, list)) {
+    if let Some(Ok(batch)) = scheme.batch.as_ref().map(|list| split(delivery.body, list)) {
         for element in &batch.elements {
-            add(element.as_bytes(), &identity::parse_element(element, &scheme.wanted), &batch.fields);
+            add(element.as_bytes(), &parse_element(element, &scheme.projection), &batch.fields);
         }
         if batch.elements.is_empty() {
             found.hints.push(String::from(
@@ -264,7 +267,9 @@ fn found(verifier: &Verifier, key: Option<&Key>, delivery: &Delivery<'_>, now_s:
         return found;
     }
     let parsed = scheme.parse(delivery.headers, delivery.body);
-    if let Some(reply) = key.and_then(|key| handshake::signed(scheme, key, delivery.headers, &parsed.json)) {
+    if let Some(reply) =
+        key.and_then(|key| verifier.provider().signed_handshake(key, delivery.headers, &parsed.json))
+    {
         found.events.push((None, None));
         let status = reply.status;
         found.hints.push(format!(
@@ -320,13 +325,13 @@ impl Extent {
     ) -> String {
         let scheme = verifier.scheme();
         match (scheme.present(delivery), rejection) {
-            (Err(flaw), _) => self.explain_flaw(scheme, delivery, &flaw),
+            (Err(malformed), _) => self.explain_malformed(verifier, delivery, &malformed),
             (Ok(_), Rejection::TimestampOutsideTolerance { skew_s }) => explain_skew(verifier, *skew_s),
             (Ok(presented), Rejection::SignatureMismatch) => {
                 self.explain_mismatch(verifier, delivery, &presented, now_s)
             }
             (Ok(_), Rejection::EventIdMissing) => {
-                match scheme.sources.event_id.iter().find_map(identity::Source::header) {
+                match scheme.sources.event_id.iter().find_map(Source::header) {
                     Some(name) => {
                         format!(
                             "There is not exactly one value of {name}{}.",
@@ -337,42 +342,54 @@ impl Extent {
                 }
             }
             (Ok(_), Rejection::SignatureMalformed { part }) => format!("{}.", capital(part)),
-            (Ok(_), Rejection::SignatureMissing) => self.explain_missing(scheme, delivery.headers),
+            (Ok(_), Rejection::SignatureMissing) => {
+                self.explain_missing(verifier.provider(), delivery.headers)
+            }
         }
     }
 
-    fn explain_flaw(&self, scheme: &Scheme, delivery: &Delivery<'_>, flaw: &Flaw) -> String {
-        let advice = match flaw {
-            Flaw::NoSignature => return self.explain_missing(scheme, delivery.headers),
-            Flaw::SeveralLines(_) => String::from("; a proxy may have merged two requests or added its own"),
-            Flaw::NamesDisagree(..) => String::from("; the sender or a proxy must send one set"),
-            Flaw::NoneWellFormed(Malformed::Length(_)) => {
+    fn explain_malformed(
+        &self,
+        verifier: &Verifier,
+        delivery: &Delivery<'_>,
+        malformed: &Malformed,
+    ) -> String {
+        let advice = match malformed {
+            Malformed::NoSignature => return self.explain_missing(verifier.provider(), delivery.headers),
+            Malformed::SeveralLines(_) => {
+                String::from("; a proxy may have merged two requests or added its own")
+            }
+            Malformed::NamesDisagree(..) => String::from("; the sender or a proxy must send one set"),
+            Malformed::NoneWellFormed(BadDigest::Length(_)) => {
                 String::from("; it was cut off, or made another way")
             }
-            Flaw::NoneWellFormed(_) => String::from("; it was re-encoded, or is written another way"),
-            Flaw::TooMany => String::from("; no provider sends so many"),
-            Flaw::TimestampMissing(_) | Flaw::NoId(_) | Flaw::SignedHeadersOdd(_) => {
+            Malformed::NoneWellFormed(_) => String::from("; it was re-encoded, or is written another way"),
+            Malformed::TooMany => String::from("; no provider sends so many"),
+            Malformed::TimestampMissing(_) | Malformed::NoId(_) | Malformed::SignedHeadersOdd(_) => {
                 self.received(delivery.headers)
             }
-            Flaw::TimestampRepeated => String::from(", so it is unclear which one was signed"),
-            Flaw::AlgorithmUnknown(_) => String::from("; known are HMAC_SHA1 and HMAC_SHA256"),
-            Flaw::IdAmbiguous => String::from(", so the signed text could be read in two ways"),
-            Flaw::BodyUncovered => String::from(
+            Malformed::TimestampRepeated => String::from(", so it is unclear which one was signed"),
+            Malformed::AlgorithmUnknown(_) => String::from("; known are HMAC_SHA1 and HMAC_SHA256"),
+            Malformed::IdAmbiguous => String::from(", so the signed text could be read in two ways"),
+            Malformed::BodyUncovered => String::from(
                 " (bodySHA256), so the signature says nothing about it; a proxy may have changed the content type or dropped the query",
             ),
-            Flaw::BodyHashDiffers => String::from(" (bodySHA256): the body was changed on the way"),
-            Flaw::NoneLabelled | Flaw::TimestampUnreadable(_) | Flaw::FieldMissing(_) => String::new(),
+            Malformed::BodyHashDiffers => String::from(" (bodySHA256): the body was changed on the way"),
+            Malformed::NoneLabelled | Malformed::TimestampUnreadable(_) | Malformed::FieldMissing(_) => {
+                String::new()
+            }
         };
-        format!("{}{advice}.", capital(&flaw.in_words(scheme)))
+        format!("{}{advice}.", capital(&verifier.scheme().in_words(malformed)))
     }
 
-    fn explain_missing(&self, scheme: &Scheme, headers: &Headers) -> String {
+    fn explain_missing(&self, provider: &Provider, headers: &Headers) -> String {
+        let scheme = provider.scheme();
         let header = &scheme.header.name;
         let star = if scheme.header.numbered { "1" } else { "" };
-        let other = presets::all()
+        let other = providers::all()
             .iter()
             .filter(|preset| {
-                preset.name != scheme.name()
+                preset.name != provider.name()
                     && !preset.recipe.signature_header.is_empty()
                     && !preset.recipe.signature_header.eq_ignore_ascii_case(header)
             })
@@ -621,7 +638,7 @@ fn received(headers: &Headers) -> String {
 
 impl Verifier {
     fn would_match(&self, delivery: &Delivery<'_>) -> bool {
-        self.scheme.present(delivery).is_ok_and(|presented| self.matching(delivery, &presented).is_some())
+        self.scheme().present(delivery).is_ok_and(|presented| self.matching(delivery, &presented).is_some())
     }
 }
 
