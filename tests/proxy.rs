@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use inboxd::internals::background::given_up;
 use inboxd::internals::intake::front::raise_descriptor_limit;
-use inboxd::internals::intake::proxy;
 use inboxd::internals::store::open;
 use inboxd::internals::store::writer::{Settings, Writer};
 use support::app::{Absent, App, Gate, respond};
@@ -150,9 +150,9 @@ fn what_the_application_never_took_and_nobody_sends_any_more_waits_for_a_person(
         conn.query_row("SELECT state FROM webhook_inbox", [], |row| row.get(0)).unwrap()
     };
     let endpoints = [("billing".to_owned(), Duration::from_millis(three_days_ms.unsigned_abs()))];
-    proxy::give_up(&handle, &endpoints, now_ms + three_days_ms - 60_000).unwrap();
+    given_up::ask_about_untaken(&handle, &endpoints, now_ms + three_days_ms - 60_000).unwrap();
     assert_eq!(state(), "pending", "its sender may still try");
-    proxy::give_up(&handle, &endpoints, now_ms + three_days_ms + 60_000).unwrap();
+    given_up::ask_about_untaken(&handle, &endpoints, now_ms + three_days_ms + 60_000).unwrap();
     assert_eq!(state(), "quarantined");
     drop(handle);
     thread.join().unwrap().unwrap();

@@ -124,9 +124,10 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     for elements in deliveries {
         let events = line_events(&endpoint, elements);
         let events = screen::dispositions(&endpoint, events).unwrap();
-        let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
+        let incoming = Incoming::new(Arc::clone(&endpoint), events, 1_000_000_000);
+        let answer = answer.clone();
         handle.submit(
-            move |tx| receive::store_all(tx, &endpoint, &events, 1_000_000_000),
+            move |tx| incoming.store(tx),
             move |result| answer.send(result.map(|receipt| receipt.outcome)).unwrap(),
         );
         results.push(answers.recv().unwrap());

@@ -4,5 +4,6 @@
 pub mod worker;
 pub mod dispatcher;
 mod circuit;
+pub mod given_up;
 pub mod retention;
 pub mod alerts;

@@ -14,21 +14,18 @@ use std::time::Duration;
 use rusqlite::Transaction;
 
 use crate::clock::SetBack;
-use crate::config::{Mode, OnScopeMismatch};
-use crate::handlers::{self, Event, Handled};
-use crate::signature;
+use crate::config::Mode;
 use crate::store::inbox::State;
 use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
 use crate::store::meta;
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::{JobError, WriteError, WriterHandle};
-use crate::verify::Reread;
 use crate::wake::lock;
+use crate::work::apply::{self, Row};
+use crate::work::content::Content;
 use crate::work::endpoint::Endpoint;
-use crate::work::forward::{Forwarded, forward};
 use crate::work::retry;
-use crate::work::screen::{Hindrance, hindrance};
-use crate::work::{self, parking};
+use crate::work::screen::disposition_again;
 
 /// The longest wait between two looks at the queue: a due time may have been changed by another process.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -279,8 +276,7 @@ impl Worker {
         }
     }
 
-    /// The job that runs the handlers and marks the row, in one transaction. It gives `None` where the lease was
-    /// lost.
+    /// The job that does the work and settles the row, in one transaction. It gives `None` where the lease was lost.
     fn job(
         &self,
         claimed: &Arc<Claimed>,
@@ -289,43 +285,23 @@ impl Worker {
         let claimed = Arc::clone(claimed);
         let known = self.endpoints.get(&claimed.endpoint).map(|endpoint| {
             let reread = endpoint.config.verifier.reread(&claimed.headers, &claimed.payload);
-            let account = claimed.account.as_deref();
-            let hindrance = hindrance(endpoint, reread.defect.as_deref(), account, claimed.livemode);
-            (Arc::clone(endpoint), reread, hindrance.map(without_work))
+            let (defect, account) = (reread.defect.as_deref(), claimed.account.as_deref());
+            let disposition = disposition_again(endpoint, defect, account, claimed.livemode);
+            (Arc::clone(endpoint), reread, disposition)
         });
+        let note = apply::attempt_note(&claimed);
         move |tx| {
-            let Some((endpoint, Reread { json: body, content_type, .. }, hindered)) = &known else {
+            let Some((endpoint, reread, disposition)) = &known else {
                 return Ok(None);
             };
             if !queue::is_held(tx, claimed.id, &claimed.lease_id)? {
                 return Ok(None);
             }
-            if let Some(handled) = hindered.clone() {
-                return settle(tx, &claimed, handled, now_ms).map(Some);
-            }
-            let text = endpoint.config.verifier.json_text(content_type.as_deref(), &claimed.payload);
-            let event = Event {
-                endpoint: &claimed.endpoint,
-                provider: &claimed.provider,
-                id: &claimed.event_id,
-                event_type: claimed.event_type.as_deref().unwrap_or_default(),
-                object_id: claimed.object_id.as_deref(),
-                account: claimed.account.as_deref(),
-                livemode: claimed.livemode,
-                query: claimed.query.as_deref(),
-                body,
-                text: text.as_deref(),
-                is_test_send: signature::is_test_send(&claimed.event_id, claimed.object_id.as_deref()),
-                notify: endpoint.config.notify.as_deref(),
-                now_ms,
-            };
-            let mut handled = handlers::run(tx, &endpoint.handlers, &event).map_err(work::failure)?;
-            // queued when it was stored, unless it was kept for a person then
-            forward(tx, &endpoint.config, &forwarded(&claimed, content_type.as_deref()), now_ms)?;
-            if handled == Handled::Ignored && !endpoint.config.forward.is_empty() {
-                handled = Handled::Applied;
-            }
-            settle(tx, &claimed, handled, now_ms).map(Some)
+            let content = Content::of_row(&claimed, reread.content_type.as_deref());
+            let (screened, body) = ((&**endpoint, disposition), (&content, &reread.json));
+            let worked = apply::apply(tx, screened, claimed.id, body, now_ms)?;
+            apply::settle(tx, Row::Held(&claimed), &worked, Some(&note), now_ms)?;
+            Ok(Some(worked.state()))
         }
     }
 
@@ -412,61 +388,6 @@ impl Look {
             next_due_ms = queue::next_due_ms(tx, json)?;
         }
         Ok(Found::Nothing { next_due_ms })
-    }
-}
-
-/// Marks the row with what the handlers made of it. The lease was checked in this transaction.
-fn settle(tx: &Transaction<'_>, claimed: &Claimed, handled: Handled, now_ms: i64) -> Result<State, JobError> {
-    let Claimed { endpoint, event_id, .. } = claimed;
-    let handled = match handled {
-        Handled::Park(park) => match parking::wait_for(tx, claimed.id, &park, now_ms)? {
-            Ok(next_at_ms) => {
-                let waits = queue::waiting_text(&park.waits_for);
-                queue::give_back(tx, claimed, ErrorClass::Parked, &waits, next_at_ms, now_ms)?;
-                return Ok(State::Pending);
-            }
-            Err(ended) => ended,
-        },
-        handled => handled,
-    };
-    let state = match handled {
-        Handled::Applied => State::Done,
-        Handled::Ignored => State::Ignored,
-        Handled::Quarantine(reason) => {
-            queue::settle(tx, claimed, State::Quarantined, Some((ErrorClass::Content, &reason)), now_ms)?;
-            reviews::open(tx, Kind::Quarantined, endpoint, event_id, &reason, now_ms)?;
-            return Ok(State::Quarantined);
-        }
-        Handled::Park(_) => State::Ignored,
-    };
-    queue::settle(tx, claimed, state, None, now_ms)?;
-    let note = format!("went through on attempt {}", claimed.attempt);
-    reviews::close_on_event(tx, (endpoint, event_id), &note, now_ms)?;
-    Ok(state)
-}
-
-fn forwarded<'a>(claimed: &'a Claimed, content_type: Option<&'a str>) -> Forwarded<'a> {
-    Forwarded {
-        event_id: &claimed.event_id,
-        event_type: claimed.event_type.as_deref(),
-        object_id: claimed.object_id.as_deref(),
-        payload: &claimed.payload,
-        envelope: claimed.envelope.as_ref(),
-        content_type,
-        headers: &claimed.headers,
-        query: claimed.query.as_deref(),
-    }
-}
-
-/// What becomes of a stored event that is not for the handlers: the configuration may be another than when it
-/// came, and a person who puts an event back to work does not see into it.
-fn without_work(hindrance: Hindrance) -> Handled {
-    match hindrance {
-        Hindrance::Question(reason) => Handled::Quarantine(reason),
-        Hindrance::Foreign(OnScopeMismatch::Refuse) => {
-            Handled::Quarantine("the event is of another mode or account than the endpoint".to_owned())
-        }
-        Hindrance::Foreign(OnScopeMismatch::Ignore) => Handled::Ignored,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::clock;
 use crate::config::Instance;
-use crate::intake::proxy::{self, HandedOn};
 use crate::store::inbox::Event;
 use crate::store::inbox::conflicts::{self, Conflict};
 use crate::store::outbox;
 use crate::store::reviews::{self, Kind, Review};
+use crate::work::hand_on::{HandedOn, hand_on};
 use rusqlite::{Connection, Transaction};
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ fn work_on(
     let Some(destination) = sketch.and_then(|sketch| sketch.forward.first()) else {
         return Ok("is worked on by a running daemon now, by a stopped one at its next start".to_owned());
     };
-    Ok(match proxy::hand_on(tx, row, destination, now_ms)? {
+    Ok(match hand_on(tx, row, destination, now_ms)? {
         HandedOn::Queued if outbox::is_paused(tx, destination)? => {
             format!("waits for {destination}, which is paused: `inboxd outbox resume {destination}` sends it")
         }

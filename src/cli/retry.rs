@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::clock;
 use crate::config::{Instance, Sketch};
-use crate::intake::proxy::{self, HandedOn};
 use crate::store::inbox::{self, Event, Filter, Tally, queue};
 use crate::store::outbox;
 use crate::store::reviews;
 use crate::terminal::printable;
+use crate::work::hand_on::{self, HandedOn};
 use clap::Args;
 use rusqlite::{Connection, Transaction};
 
@@ -319,7 +319,7 @@ fn hand_on(
     let Some(destination) = sketch.forward.first().filter(|name| instance.destinations.contains(name)) else {
         return Ok(Fate::NoDestination(sketch.name.clone()));
     };
-    Ok(match proxy::hand_on(tx, event.id, destination, now_ms)? {
+    Ok(match hand_on::hand_on(tx, event.id, destination, now_ms)? {
         HandedOn::Queued => {
             let is_paused = outbox::is_paused(tx, destination)?;
             Fate::HandedOn { destination: destination.clone(), is_paused }

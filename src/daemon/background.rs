@@ -14,11 +14,11 @@ use super::upkeep::{StartNote, Upkeep, Watch};
 use super::{StartError, spawn};
 use crate::background::alerts::{self, Alerts, Seen};
 use crate::background::dispatcher::{self, Dispatcher, Tick};
+use crate::background::given_up;
 use crate::background::worker::{Step, Worker};
 use crate::clock;
 use crate::config::{Alert, Retention};
 use crate::intake::deliveries::Answers;
-use crate::intake::receive;
 use crate::store::meta;
 use crate::store::open;
 use crate::store::writer::{WriteError, WriterHandle};
@@ -314,7 +314,7 @@ fn note_alive(writer: &WriterHandle) {
 }
 
 fn ask_about_failures(writer: &WriterHandle, patience: &[(String, Duration)]) {
-    match receive::ask_about_failures(writer, patience, clock::now_ms()) {
+    match given_up::ask_about_failures(writer, patience, clock::now_ms()) {
         Ok(0) => {}
         Ok(count) => log::error!(
             "{count} events failed for as long as their providers send them, and are not stored: inboxd reviews list"

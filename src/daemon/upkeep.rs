@@ -9,10 +9,10 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use super::background::{Stop, until_ready};
+use crate::background::given_up;
 use crate::background::retention::Purge;
 use crate::clock;
 use crate::config::Retention;
-use crate::intake::proxy;
 use crate::store::open;
 use crate::store::writer::{WriteError, WriterHandle};
 use crate::work::timeline::{self, JUMP_MIN_MS, Jump, Seen};
@@ -106,7 +106,7 @@ impl Upkeep {
     }
 
     fn tidy_up(&self) {
-        if let Err(error) = proxy::give_up(&self.writer, &self.proxied, clock::now_ms()) {
+        if let Err(error) = given_up::ask_about_untaken(&self.writer, &self.proxied, clock::now_ms()) {
             log::warn!("events that no sender sends again are looked for later: {error}");
         }
         let mut purge = Purge::new(self.retention.payload, self.retention.key, clock::now_ms(), false);

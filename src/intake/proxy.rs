@@ -4,35 +4,30 @@
 //! application that had it already is not asked again. Every call has a thread of its own, so many at most; no
 //! transaction is open during it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::intake::receive::{self, Claim, Outcome, Receipt};
 use crate::outgoing::{Answer, NoAnswer};
-use crate::store::inbox::queue::{self, Claimed, ErrorClass, OneClaim};
-use crate::store::inbox::{self, State};
+use crate::store::inbox::queue::{self, Claimed, ErrorClass};
 use crate::store::outbox;
-use crate::store::reviews::{self, Kind};
-use crate::store::writer::{JobError, WriteError, WriterHandle};
+use crate::store::writer::{WriteError, WriterHandle};
 use crate::verify::VerifiedEvent;
 use crate::wake::lock;
+use crate::work::Worked;
+use crate::work::apply::{self, Row};
 use crate::work::endpoint::Endpoint;
-use crate::work::forward::{Forwarded, forward_to};
 use crate::work::held::Held;
 use crate::work::retry;
 use crate::work::target::{Parcel, Target};
-use crate::work::timeline::Timeline;
 
 /// Requests to applications at once; more deliveries are asked to come again.
 const CALLS_MAX: usize = 64;
 
 /// A claim is held for the application's time and this.
 const LEASE_MORE: Duration = Duration::from_secs(2);
-
-/// No claim of a delivery is longer: the longest `proxy_timeout` and [`LEASE_MORE`] are less.
-const HAND_LEASE: Duration = Duration::from_secs(60);
 
 /// What came of asking.
 #[derive(Debug)]
@@ -112,92 +107,6 @@ impl Proxy {
     }
 }
 
-/// Asks a person about events that the application has not taken and that their sender has stopped sending:
-/// nobody would look at them again. Each endpoint with the time after which that is so.
-///
-/// # Errors
-/// See [`WriteError`].
-pub fn give_up(
-    writer: &WriterHandle,
-    endpoints: &[(String, Duration)],
-    now_ms: i64,
-) -> Result<(), WriteError> {
-    for (endpoint, silence) in endpoints {
-        let before_ms = now_ms.saturating_sub(retry::as_ms(*silence));
-        let reason = "the application did not take it and the sender has stopped sending it; `inboxd retry` hands it to the application";
-        loop {
-            let name = endpoint.clone();
-            let given_up = writer.run(move |tx| {
-                let jumps = Timeline::recall(tx)?.of_events();
-                let given_up = queue::give_up(tx, &name, before_ms, &jumps, now_ms)?;
-                for event_id in &given_up {
-                    reviews::open(tx, Kind::Quarantined, &name, event_id, reason, now_ms)?;
-                }
-                Ok(given_up)
-            })?;
-            if given_up.is_empty() {
-                break;
-            }
-            for event_id in given_up {
-                log::error!("quarantined endpoint={endpoint} event_id={event_id}: {reason}");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What came of handing a stored event to its application by hand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandedOn {
-    /// It is in the outbox, and done as far as the inbox goes: its sender is told so from now on.
-    Queued,
-    /// A delivery of it is with the application.
-    Held,
-    /// The application took it before.
-    Settled,
-    /// Nothing is left to hand on.
-    Purged,
-}
-
-/// Hands a stored event to its application without a delivery that waits for the answer: the outbox sends it, to the
-/// same destination, signed in the same way and under the same key, with the retries and the end that rows there have.
-///
-/// # Errors
-/// Any SQLite error; nothing was written then.
-pub fn hand_on(
-    tx: &rusqlite::Transaction<'_>,
-    id: i64,
-    destination: &str,
-    now_ms: i64,
-) -> rusqlite::Result<HandedOn> {
-    if inbox::payload_of(tx, id)?.is_none() {
-        return Ok(HandedOn::Purged);
-    }
-    queue::requeue(tx, id, now_ms)?;
-    let claimed = match queue::claim_one(tx, id, ("by hand", retry::as_ms(HAND_LEASE)), None, now_ms)? {
-        OneClaim::Work(claimed) => claimed,
-        OneClaim::HeldUntil(_) => return Ok(HandedOn::Held),
-        OneClaim::Settled => return Ok(HandedOn::Settled),
-    };
-    let kept: BTreeMap<String, String> = serde_json::from_str(&claimed.headers).unwrap_or_default();
-    let content_type = kept.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-    let event = Forwarded {
-        event_id: &claimed.event_id,
-        event_type: claimed.event_type.as_deref(),
-        object_id: claimed.object_id.as_deref(),
-        payload: &claimed.payload,
-        envelope: claimed.envelope.as_ref(),
-        content_type: content_type.map(|(_, value)| value.as_str()),
-        headers: &claimed.headers,
-        query: claimed.query.as_deref(),
-    };
-    forward_to(tx, &claimed.endpoint, &[destination.to_owned()], &event, now_ms)?;
-    queue::settle(tx, &claimed, State::Done, None, now_ms)?;
-    let note = format!("handed to {destination} by hand");
-    reviews::close_on_event(tx, (&claimed.endpoint, &claimed.event_id), &note, now_ms)?;
-    Ok(HandedOn::Queued)
-}
-
 /// One request to an application.
 struct Call {
     writer: WriterHandle,
@@ -266,7 +175,10 @@ impl Call {
             Some((_, error)) => {
                 Ok(queue::give_back(tx, &claimed, ErrorClass::Handler, error, now_ms, now_ms)?)
             }
-            None => finish(tx, &claimed, now_ms),
+            None => {
+                let note = apply::attempt_note(&claimed);
+                Ok(apply::settle(tx, Row::Held(&claimed), &Worked::Done, Some(&note), now_ms)?)
+            }
         });
         self.held.release(row, &lease_id);
         match (settled, failure) {
@@ -289,15 +201,6 @@ impl Call {
             }
         }
     }
-}
-
-fn finish(tx: &rusqlite::Transaction<'_>, claimed: &Claimed, now_ms: i64) -> Result<bool, JobError> {
-    let is_ours = queue::settle(tx, claimed, State::Done, None, now_ms)?;
-    if is_ours {
-        let note = format!("went through on attempt {}", claimed.attempt);
-        reviews::close_on_event(tx, (&claimed.endpoint, &claimed.event_id), &note, now_ms)?;
-    }
-    Ok(is_ours)
 }
 
 /// One of the requests at once.

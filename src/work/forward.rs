@@ -3,29 +3,8 @@
 use rusqlite::Transaction;
 
 use crate::config::{self, Mode};
-use crate::signature::Envelope;
 use crate::store::outbox::{self, NewOperation};
-
-/// What a destination gets of an event.
-#[derive(Debug)]
-pub struct Forwarded<'a> {
-    /// The key.
-    pub event_id: &'a str,
-    /// e.g. `invoice.paid`
-    pub event_type: Option<&'a str>,
-    /// The business object it is about.
-    pub object_id: Option<&'a str>,
-    /// The exact bytes.
-    pub payload: &'a [u8],
-    /// What stood around them in a batch, and does again when they are handed on.
-    pub envelope: Option<&'a Envelope>,
-    /// Their media type.
-    pub content_type: Option<&'a str>,
-    /// JSON of the kept headers.
-    pub headers: &'a str,
-    /// The delivery's query string without `?`.
-    pub query: Option<&'a str>,
-}
+use crate::work::content::Content;
 
 /// Queues one outbox row for each destination that gets the endpoint's raw events, unless it is queued already.
 ///
@@ -34,7 +13,7 @@ pub struct Forwarded<'a> {
 pub fn forward(
     tx: &Transaction<'_>,
     config: &config::Endpoint,
-    event: &Forwarded<'_>,
+    event: &Content<'_>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
     if config.mode == Mode::Proxy {
@@ -51,7 +30,7 @@ pub fn forward_to(
     tx: &Transaction<'_>,
     endpoint: &str,
     destinations: &[String],
-    event: &Forwarded<'_>,
+    event: &Content<'_>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
     if destinations.is_empty() {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rusqlite::Transaction;
 
-use crate::handlers::{Handled, Park};
+use crate::handlers::Park;
 use crate::store::inbox;
+use crate::work::Worked;
 use crate::work::retry;
 use crate::work::timeline::Timeline;
 
@@ -15,31 +16,26 @@ const PARK_WAIT_MIN: Duration = Duration::from_secs(1);
 /// The longest.
 const PARK_WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// When an event that waits for something is looked at again: a part of the time it has waited from now. The error is what
-/// becomes of it where it has waited long enough.
+/// When an event that waits for something is looked at again: after a part of the time it has waited so far. What has
+/// waited long enough is a question to a person, or was nobody's business.
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn wait_for(
-    tx: &Transaction<'_>,
-    row: i64,
-    park: &Park,
-    now_ms: i64,
-) -> rusqlite::Result<Result<i64, Handled>> {
+pub(super) fn wait_for(tx: &Transaction<'_>, row: i64, park: Park, now_ms: i64) -> rusqlite::Result<Worked> {
     // what a jump of the clock added is no time of waiting
     let jumped_ms = Timeline::recall(tx)?.of_event(row);
     let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).saturating_sub(jumped_ms).max(0);
-    if waited_ms < retry::as_ms(park.time_max) {
+    let Park { waits_for, time_max, asks } = park;
+    if waited_ms < retry::as_ms(time_max) {
         let wait_ms = (waited_ms / 4).clamp(retry::as_ms(PARK_WAIT_MIN), retry::as_ms(PARK_WAIT_MAX));
-        return Ok(Ok(now_ms.saturating_add(wait_ms)));
+        return Ok(Worked::Parked { waits_for, next_at_ms: now_ms.saturating_add(wait_ms) });
     }
-    Ok(Err(if park.asks {
-        Handled::Quarantine(format!(
-            "{} did not come within {} hours; when it is there: inboxd retry",
-            park.waits_for,
-            park.time_max.as_secs() / 3600
+    Ok(if asks {
+        Worked::Quarantined(format!(
+            "{waits_for} did not come within {} hours; when it is there: inboxd retry",
+            time_max.as_secs() / 3600
         ))
     } else {
-        Handled::Ignored
-    }))
+        Worked::Ignored
+    })
 }

@@ -35,22 +35,41 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
     }
 }
 
+/// The same for a stored event that is put back to work: the configuration may have changed since it was stored, and
+/// whoever put it back did not see what it says.
+pub fn disposition_again(
+    endpoint: &Endpoint,
+    defect: Option<&str>,
+    account: Option<&str>,
+    livemode: Option<bool>,
+) -> Disposition {
+    match hindrance(endpoint, defect, account, livemode) {
+        None => Disposition::Handle,
+        Some(Hindrance::Question(reason)) => Disposition::Quarantine(reason),
+        Some(Hindrance::Foreign(OnScopeMismatch::Refuse)) => {
+            Disposition::Quarantine("the event is of another mode or account than the endpoint".to_owned())
+        }
+        Some(Hindrance::Foreign(OnScopeMismatch::Ignore)) => Disposition::Ignore,
+    }
+}
+
 pub(crate) fn has_handler_for(endpoint: &Endpoint, event_type: &str) -> bool {
     endpoint.handlers.iter().any(|handler| handler.takes(event_type))
 }
 
 /// Why an event is not for the handlers.
 #[derive(Debug)]
-pub enum Hindrance {
+enum Hindrance {
     /// A person has to look at it.
     Question(String),
     /// It is of another mode or account than the endpoint takes.
     Foreign(OnScopeMismatch),
 }
 
-/// What keeps an event from the handlers: a defect of its content where anybody here reads it, else its scope. An event
-/// without an account is the own account's, unless one is required; an event without a mode is nobody's guess.
-pub fn hindrance(
+/// Why an event must not reach the handlers: a defect of its content where anybody here reads it, else its scope. An
+/// event without an account belongs to the endpoint's own, unless one is required; an event without a mode goes to a
+/// person where the endpoint fixes one.
+fn hindrance(
     endpoint: &Endpoint,
     defect: Option<&str>,
     account: Option<&str>,
