@@ -1,9 +1,9 @@
--- inboxd: the database. This file is the design document of the data and what a new file is created from.
+-- inboxd: the database. This file is the design document of the data, and new files are created from it.
 --
 -- Times are integer milliseconds since the epoch (suffix _ms), by this machine's clock unless a sentence says otherwise.
 -- Money is an integer in the provider's minor unit beside a lower-case currency; it is never scaled, never rounded.
--- A row is found again by its own key, never by a time: two events of one second have no order.
--- What may be one of three values or more says so with OR: of IN SQLite makes a table of them at each write.
+-- A row is found by its own key, never by a time: two events of one second have no order.
+-- CHECKs with three or more values use OR: for IN, SQLite builds a temporary table on every write.
 
 -- One row per event and endpoint: the record that makes a redelivery harmless.
 -- It is written in the transaction of the event's own effects, and outlives its payload.
@@ -19,27 +19,27 @@ CREATE TABLE webhook_inbox (
   api_version       TEXT,
   headers           TEXT    NOT NULL,             -- JSON object of the few headers the preset keeps; never a signature or credential
   payload           ANY,                          -- the exact bytes: TEXT where valid UTF-8, else BLOB; NULL once purged
-  body_sha256       BLOB    NOT NULL,             -- of the payload: outlives it, and tells "same id, other body"
-  replay_key        BLOB,                         -- what a replay under another id has in common; NULL where ids are signed
+  body_sha256       BLOB    NOT NULL,             -- of the payload; kept after the payload is purged, to recognise "same id, other body"
+  replay_key        BLOB,                         -- equal for replays of one body under other ids; NULL where ids are signed
   state             TEXT    NOT NULL,
   attempts          INTEGER NOT NULL DEFAULT 0,   -- only grows
-  attempts_excused  INTEGER NOT NULL DEFAULT 0,   -- of those, not the event's fault
+  attempts_excused  INTEGER NOT NULL DEFAULT 0,   -- attempts that were not the event's fault: a full disk, a person's retry
   duplicates        INTEGER NOT NULL DEFAULT 0,   -- further deliveries of the same event
-  available_at_ms   INTEGER NOT NULL,             -- not worked on before this time
+  available_at_ms   INTEGER NOT NULL,             -- no attempt before this time
   lease_id          TEXT,                         -- who holds the row while it is 'processing'
   last_error        TEXT,
-  error_class       TEXT,                         -- of last_error: whose fault it was
+  error_class       TEXT,                         -- the kind of last_error
   received_at_ms    INTEGER NOT NULL,
   processed_at_ms   INTEGER,
-  query             TEXT,                         -- the delivery's query string without '?'; NULL: it had none
-  envelope          TEXT,                         -- of an event of a batch: JSON array of what stood before and after the events; NULL: it came alone
-  fact_key          BLOB,                         -- what names the event where each subscription has ids of its own; NULL: the id does
+  query             TEXT,                         -- the delivery's query string without '?'; NULL: none
+  envelope          TEXT,                         -- for an event of a batch: JSON array of the body's text before and after the events; NULL: it came alone
+  fact_key          BLOB,                         -- identifies the event if each subscription has ids of its own (Shopify); NULL: the event id does
   -- 'pending' -> 'processing' -> 'done' | 'ignored' | 'quarantined'; a retry is 'pending' again.
   CHECK (state = 'pending' OR state = 'processing' OR state = 'done'
       OR state = 'ignored' OR state = 'quarantined'),
-  -- A time of processing exists exactly where the event needs no more work.
+  -- Exactly the events that need no more work have a time of processing.
   CHECK ((processed_at_ms IS NOT NULL) = (state IN ('done', 'ignored'))),
-  -- Only a row that somebody works on is leased.
+  -- Exactly the rows in work are leased.
   CHECK ((lease_id IS NOT NULL) = (state = 'processing')),
   -- Excuses never exceed the attempts they excuse.
   CHECK (attempts >= 0 AND attempts_excused BETWEEN 0 AND attempts AND duplicates >= 0),
@@ -58,25 +58,25 @@ CREATE UNIQUE INDEX webhook_inbox_key ON webhook_inbox (event_id, endpoint, prov
 -- Finds the first event of a replay; holds the events of presets with unsigned ids only.
 CREATE INDEX webhook_inbox_replay ON webhook_inbox (endpoint, replay_key) WHERE replay_key IS NOT NULL;
 
--- Finds the event of which another subscription has told before; holds the events of such presets only.
+-- Finds an event that another subscription delivered before; holds the events of such presets only.
 CREATE INDEX webhook_inbox_fact ON webhook_inbox (endpoint, fact_key) WHERE fact_key IS NOT NULL;
 
--- What still waits for work or for a person, the oldest of each state first; small however large the table grows.
+-- Events that wait for work or for a person, the oldest of each state first; small however large the table grows.
 CREATE INDEX webhook_inbox_unprocessed ON webhook_inbox (state, received_at_ms) WHERE processed_at_ms IS NULL;
 
--- What a worker may claim. The time comes last: a look for leases that ended, or for one endpoint's events, would
+-- Events that a worker may claim. The time comes last: a search for ended leases, or for one endpoint's events, would
 -- otherwise read the whole backlog.
 CREATE INDEX webhook_inbox_due ON webhook_inbox (endpoint, state, available_at_ms)
   WHERE state IN ('pending', 'processing');
 
 -- How many events each endpoint has in each state, so that a count costs the same with ten million events.
--- Triggers keep it, not the program: it is true whoever writes.
+-- Triggers maintain it, so it is true whoever writes.
 CREATE TABLE webhook_counts (
   endpoint             TEXT    NOT NULL,
   state                TEXT    NOT NULL,          -- webhook_inbox.state
   events               INTEGER NOT NULL,
   duplicates           INTEGER NOT NULL,          -- the sum of webhook_inbox.duplicates
-  last_received_at_ms  INTEGER NOT NULL,          -- of the latest event that came to be in this state
+  last_received_at_ms  INTEGER NOT NULL,          -- of the latest event in this state
   PRIMARY KEY (endpoint, state)
 ) STRICT, WITHOUT ROWID;
 
@@ -104,8 +104,8 @@ BEGIN
    WHERE endpoint = OLD.endpoint AND state = OLD.state;
 END;
 
--- What each attempt of a worker came to. Written at the claim, before the work: an attempt that killed
--- the process is seen as one that never ended.
+-- One row per attempt of a worker. Written at the claim, before the work: an attempt that killed the process
+-- is the one without an end.
 CREATE TABLE webhook_attempts (
   inbox_id       INTEGER NOT NULL REFERENCES webhook_inbox (id) ON DELETE CASCADE,
   number         INTEGER NOT NULL,                -- webhook_inbox.attempts at the claim
@@ -115,13 +115,13 @@ CREATE TABLE webhook_attempts (
   error          TEXT,
   CHECK (result = 'done' OR result = 'ignored' OR result = 'quarantined'
       OR result = 'failed' OR result = 'excused' OR result = 'lost'),
-  -- An end has a result, and only an end has one.
+  -- Exactly the ended attempts have a result.
   CHECK ((ended_at_ms IS NOT NULL) = (result IS NOT NULL)),
   PRIMARY KEY (inbox_id, number)
 ) STRICT, WITHOUT ROWID;
 
--- Deliveries that were genuine and whose work failed: nothing else of such a delivery is stored, because the provider
--- sends it again. A later success removes the row.
+-- Genuine deliveries whose work failed. Nothing else of such a delivery is stored, because the provider sends it
+-- again. A later success removes the row.
 CREATE TABLE webhook_failures (
   endpoint     TEXT    NOT NULL,
   event_type   TEXT,
@@ -136,8 +136,8 @@ CREATE TABLE webhook_failures (
 
 CREATE INDEX webhook_failures_last ON webhook_failures (last_at_ms);
 
--- The other body of an event id that came with two: kept with the review of kind 'body_conflict', so that a person who
--- decides for it can put it to work.
+-- Other bodies that came under a known event id. Kept with the review of kind 'body_conflict', so that a person can
+-- put one to work.
 CREATE TABLE webhook_conflicts (
   id              INTEGER PRIMARY KEY,
   inbox_id        INTEGER NOT NULL REFERENCES webhook_inbox (id) ON DELETE CASCADE,  -- the event whose body came first
@@ -152,12 +152,12 @@ CREATE TABLE webhook_conflicts (
   payload         ANY,                            -- as webhook_inbox.payload
   body_sha256     BLOB    NOT NULL,
   received_at_ms  INTEGER NOT NULL,
-  event_id        TEXT,                           -- the key under which it was put to work; NULL: it was not
+  event_id        TEXT,                           -- the key under which a person put it to work; NULL: not done
   CHECK (livemode IN (0, 1)),
   CHECK (length(body_sha256) = 32)
 ) STRICT;
 
--- The same other body is kept once, however often it comes.
+-- Each other body is kept once, however often it comes.
 CREATE UNIQUE INDEX webhook_conflicts_key ON webhook_conflicts (inbox_id, body_sha256);
 
 -- BOOKS: the tables of the built-in handlers. An application's own file (`database = …`) does not get them.
@@ -170,23 +170,23 @@ CREATE TABLE invoices (
   currency       TEXT,                            -- lower case; NULL until an event names it
   amount_paid    INTEGER NOT NULL DEFAULT 0,      -- minor units; 0 until paid
   paid_at_ms     INTEGER,                         -- when it became paid here
-  created_at_ms  INTEGER NOT NULL,                -- when the first event about it arrived
+  created_at_ms  INTEGER NOT NULL,                -- when its first event arrived
   updated_at_ms  INTEGER NOT NULL,                -- when its state last moved
   CHECK (status = 'draft' OR status = 'open' OR status = 'paid'
       OR status = 'void' OR status = 'uncollectible' OR status = 'deleted'),
-  -- Paid is a fact with a time; nothing else has one.
+  -- Exactly the paid invoices have a time of payment.
   CHECK ((paid_at_ms IS NOT NULL) = (status = 'paid')),
-  -- Money that came in is never negative; what flows back is an entry of its own.
+  -- Received money is never negative; money that flows back is an entry of its own.
   CHECK (amount_paid >= 0),
   CHECK (currency = lower(currency))
 ) STRICT, WITHOUT ROWID;
 
--- An end is an end, whoever writes: what contradicts it is a question for a person.
+-- An end state is final, whoever writes: a contradiction is a question for a person.
 CREATE TRIGGER invoices_end_once BEFORE UPDATE OF status ON invoices
 WHEN (OLD.status = 'paid' OR OLD.status = 'void' OR OLD.status = 'deleted') AND NEW.status <> OLD.status
 BEGIN SELECT RAISE(ABORT, 'a paid, void or deleted invoice keeps its status'); END;
 
--- What a shop has sold. The application inserts and updates rows as well; inboxd moves them to 'paid'.
+-- Orders of a shop. The application inserts and updates rows; inboxd moves them to 'paid'.
 CREATE TABLE orders (
   account        TEXT,                            -- the provider's account; NULL: the endpoint's own
   id             TEXT    NOT NULL,                -- the shop's own name for it
@@ -196,9 +196,9 @@ CREATE TABLE orders (
   payment_id     TEXT,                            -- the provider's payment; NULL until it is known
   paid_at_ms     INTEGER,                         -- when it became paid here
   updated_at_ms  INTEGER,                         -- when inboxd last wrote the row
-  -- 'awaiting_payment' -> 'paid'; what follows is the application's ('shipped', 'cancelled', ...).
+  -- 'awaiting_payment' -> 'paid'; further statuses are the application's ('shipped', 'cancelled', ...).
   CHECK (status <> ''),
-  -- What waits for a payment has none; what inboxd marks as paid has a time and a payment.
+  -- An order that waits for a payment has no time of payment; one that inboxd marked as paid has a time and a payment.
   CHECK (paid_at_ms IS NULL OR (status <> 'awaiting_payment' AND payment_id IS NOT NULL)),
   CHECK (id <> '' AND total >= 0),
   CHECK (currency <> '' AND currency = lower(currency))
@@ -208,57 +208,57 @@ CREATE TABLE orders (
 CREATE UNIQUE INDEX orders_key ON orders (coalesce(account, ''), id);
 CREATE INDEX orders_payment ON orders (payment_id) WHERE payment_id IS NOT NULL;
 
--- What was paid is never unpaid, whoever writes.
+-- A paid order never goes back to 'awaiting_payment', whoever writes.
 CREATE TRIGGER orders_stay_paid BEFORE UPDATE OF status, paid_at_ms ON orders
 WHEN OLD.paid_at_ms IS NOT NULL AND (NEW.paid_at_ms IS NULL OR NEW.status = 'awaiting_payment')
 BEGIN SELECT RAISE(ABORT, 'a paid order stays paid'); END;
 
--- The books: append-only, one row per money fact, unique by the fact's own key.
+-- The ledger: append-only, one row per money fact, unique by the fact's own key.
 CREATE TABLE ledger_entries (
   id            INTEGER PRIMARY KEY,
-  entry_key     TEXT    NOT NULL UNIQUE,          -- 'payment:<invoice>': the fact, whatever event told of it
+  entry_key     TEXT    NOT NULL UNIQUE,          -- 'payment:<invoice>': the fact, whichever event reports it
   invoice_id    TEXT,
   kind          TEXT    NOT NULL,
   amount        INTEGER NOT NULL,                 -- minor units
   currency      TEXT    NOT NULL,
-  event_id      TEXT    NOT NULL,                 -- the event that was first to tell
+  event_id      TEXT    NOT NULL,                 -- the first event that reported it
   endpoint      TEXT    NOT NULL,
   booked_at_ms  INTEGER NOT NULL,
   CHECK (kind IN ('payment')),
-  -- A line without money says nothing.
+  -- An entry without an amount has no meaning.
   CHECK (amount <> 0),
   CHECK (currency <> '' AND currency = lower(currency))
 ) STRICT;
 
--- A booked line is never edited and never removed; a correction is a new line.
+-- An entry is never edited and never removed; a correction is a new entry.
 CREATE TRIGGER ledger_entries_are_not_updated BEFORE UPDATE ON ledger_entries
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entry instead'); END;
 CREATE TRIGGER ledger_entries_are_not_deleted BEFORE DELETE ON ledger_entries
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entry instead'); END;
--- REPLACE removes rows without asking the trigger above.
+-- REPLACE deletes rows without firing the trigger above.
 CREATE TRIGGER ledger_entries_are_not_replaced BEFORE INSERT ON ledger_entries
 WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE entry_key = NEW.entry_key OR id = NEW.id)
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: this entry is in the books'); END;
 
 -- END OF BOOKS
 
--- What must happen outside this file: written in the event's transaction, delivered afterwards.
+-- Requests to be made: written in the event's transaction, sent afterwards.
 CREATE TABLE outbox (
   id                INTEGER PRIMARY KEY,          -- rises with the order of commits
   destination       TEXT    NOT NULL,             -- the destination's name in the configuration
-  topic             TEXT    NOT NULL,             -- what happened, e.g. 'InvoicePaymentBooked'; of a forward: the event's type
+  topic             TEXT    NOT NULL,             -- what happened, e.g. 'InvoicePaymentBooked'; for a forward: the event's type
   operation_key     TEXT    NOT NULL UNIQUE,      -- the effect's own key, sent as Idempotency-Key: the same effect is queued once
   endpoint          TEXT    NOT NULL,
   event_id          TEXT    NOT NULL,             -- the event it came from
-  object_id         TEXT,                         -- the business object it is about; NULL: no order asked for
+  object_id         TEXT,                         -- the business object it is about; NULL: rows need no order
   payload           ANY,                          -- the body to send: TEXT where valid UTF-8, else BLOB; NULL once it was sent and purged
   content_type      TEXT    NOT NULL,
-  headers           TEXT,                         -- of a forward: JSON of the headers kept from the delivery; NULL: a handler emitted it
+  headers           TEXT,                         -- for a forward: JSON of the headers kept from the delivery; NULL: a handler emitted it
   state             TEXT    NOT NULL DEFAULT 'pending',
   attempts          INTEGER NOT NULL DEFAULT 0,   -- counted and committed before a request is made; only grows
   available_at_ms   INTEGER NOT NULL,             -- not sent before this time; while 'sending': when the lease ends
   lease_id          TEXT,                         -- who sends it; a result that names another lease is discarded
-  failing_since_ms  INTEGER,                      -- when the first attempt failed; the time of giving up counts from here
+  failing_since_ms  INTEGER,                      -- when the first attempt failed; give_up_after counts from here
   first_sent_at_ms  INTEGER,                      -- the first request under this key that may have had its effect
   last_error        TEXT,
   response_status   INTEGER,                      -- of the latest answer
@@ -267,41 +267,41 @@ CREATE TABLE outbox (
   created_at_ms     INTEGER NOT NULL,
   delivered_at_ms   INTEGER,
   event_type        TEXT,                         -- the type of the event it came from
-  query             TEXT,                         -- of a forward: the delivery's query string without '?'
+  query             TEXT,                         -- for a forward: the delivery's query string without '?'
   -- 'pending' -> 'sending' -> 'delivered' | 'dead'; a retry is 'pending' again; 'delivered' is never left.
   CHECK (state = 'pending' OR state = 'sending' OR state = 'delivered' OR state = 'dead'),
   CHECK ((delivered_at_ms IS NOT NULL) = (state = 'delivered')),
-  -- What is still to be sent is kept.
+  -- A payload is purged only after delivery.
   CHECK (payload IS NOT NULL OR state = 'delivered'),
-  -- Only a row that somebody sends is leased.
+  -- Exactly the rows being sent are leased.
   CHECK ((lease_id IS NOT NULL) = (state = 'sending')),
   CHECK (operation_key <> '' AND attempts >= 0)
 ) STRICT;
 
--- What a dispatcher may claim, in the order in which it is due.
+-- Rows that a dispatcher may claim, in the order in which they are due.
 CREATE INDEX outbox_undelivered ON outbox (destination, available_at_ms) WHERE state IN ('pending', 'sending');
 
 -- The rows of one business object that are still to be delivered, in the order of commits.
 CREATE INDEX outbox_in_order ON outbox (destination, object_id, id)
   WHERE object_id IS NOT NULL AND state IN ('pending', 'sending');
 
--- What is being sent: a few rows, however many wait for the same object.
+-- Rows being sent: few, however many wait for the same object.
 CREATE INDEX outbox_sending ON outbox (destination, object_id) WHERE state = 'sending';
 
--- What an event led to.
+-- The rows of an event.
 CREATE INDEX outbox_event ON outbox (event_id);
 
--- What was given up: counted by alerts, listed for people.
+-- Rows that were given up: counted by alerts, listed for people.
 CREATE INDEX outbox_dead ON outbox (destination) WHERE state = 'dead';
 
--- What each attempt at a delivery came to. Written at the claim, before the request is made.
+-- One row per attempt at a delivery. Written at the claim, before the request is made.
 CREATE TABLE outbox_attempts (
   outbox_id      INTEGER NOT NULL REFERENCES outbox (id) ON DELETE CASCADE,
   number         INTEGER NOT NULL,                -- outbox.attempts at the claim
   started_at_ms  INTEGER NOT NULL,
   duration_ms    INTEGER,
   result         TEXT,                            -- NULL: it runs, or died with its process
-  status         INTEGER,                         -- of the answer, where there was one
+  status         INTEGER,                         -- of the answer, if there was one
   excerpt        TEXT,                            -- the first KiB of its body
   error          TEXT,
   CHECK (result = 'delivered' OR result = 'failed' OR result = 'lost'),
@@ -309,24 +309,24 @@ CREATE TABLE outbox_attempts (
   PRIMARY KEY (outbox_id, number)
 ) STRICT, WITHOUT ROWID;
 
--- What is known of a destination beside its configuration. No row: nothing happened yet.
+-- The state of each destination; settings are in the configuration. No row: nothing happened yet.
 CREATE TABLE outbox_destinations (
   name                   TEXT    PRIMARY KEY,     -- the destination's name in the configuration
-  paused_at_ms           INTEGER,                 -- nothing is sent while this is set
+  paused_at_ms           INTEGER,                 -- while this is set, nothing is sent
   paused_because         TEXT,
-  circuit_open_since_ms  INTEGER,                 -- one request at a time is tried while this is set
+  circuit_open_since_ms  INTEGER,                 -- while this is set, one request at a time is tried
   next_probe_at_ms       INTEGER,
-  stale_results          INTEGER NOT NULL DEFAULT 0,  -- results that came after their lease was lost, discarded
+  stale_results          INTEGER NOT NULL DEFAULT 0,  -- discarded results: they came after their lease was lost
   CHECK ((paused_at_ms IS NULL) = (paused_because IS NULL)),
   CHECK ((circuit_open_since_ms IS NULL) = (next_probe_at_ms IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- All that waits for a person, who closes it with a note. 'quarantined' and 'replay' close by themselves when the event
--- goes through, 'undelivered' and 'outcome_unknown' when the row is delivered or put back to work; 'body_conflict' never.
+-- Questions for a person, who closes them with a note. 'quarantined' and 'replay' close by themselves when the event
+-- succeeds, 'undelivered' and 'outcome_unknown' when the row is delivered or put back to work; 'body_conflict' never.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
   kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'
-  subject         TEXT    NOT NULL,               -- what it is about: '<endpoint>/<event id>', or an outbox row's key
+  subject         TEXT    NOT NULL,               -- '<endpoint>/<event id>', or an outbox row's key
   reason          TEXT    NOT NULL,               -- one sentence for a person; no personal data
   endpoint        TEXT    NOT NULL,
   event_id        TEXT    NOT NULL,
@@ -337,13 +337,13 @@ CREATE TABLE reviews (
   CHECK (resolved_at_ms IS NOT NULL OR note IS NULL)
 ) STRICT;
 
--- One open question per subject and kind, however often it is asked.
+-- One open review per subject and kind, however often its cause occurs.
 CREATE UNIQUE INDEX reviews_open ON reviews (kind, subject) WHERE resolved_at_ms IS NULL;
 
--- What was asked about an event, resolved or not.
+-- The reviews of an event, resolved or not.
 CREATE INDEX reviews_event ON reviews (event_id);
 
--- What inboxd keeps about itself: when it started and purged last. In an application's own file, whose
+-- What inboxd remembers about itself, e.g. its last start and purge. In an application's own file, whose
 -- user_version is the application's, 'schema_version' stands here.
 CREATE TABLE inboxd_meta (
   key            TEXT    PRIMARY KEY,

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench outbox [-- ROWS]`. Prints rows per second of both and their ratio. The bare loop runs
 //! twice: with the deadline that each of our requests has, for which ureq starts a thread per request, and
-//! without one, as nobody should wait.
+//! without a deadline, which no production code should do.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people")]
 

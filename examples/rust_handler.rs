@@ -1,4 +1,4 @@
-//! A handler of one's own: credits for customers, in the same transaction as the event.
+//! A handler of your own: it books credits for customers, in the event's transaction.
 //!
 //!     cargo run --example rust_handler -- inboxd.toml      # with handlers = ["credits"]
 

@@ -1,4 +1,4 @@
-//! A start on a large file, and a long backlog of async events: what they cost against a fresh file and a short backlog.
+//! A start on a large file and a long backlog of async events, compared with a fresh file and a short backlog.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::stack;
 /// Rows of the large file, unless the command line has a number.
 const ROWS: usize = 1_000_000;
 
-/// Of those, the newest have their bodies; the others look purged.
+/// The newest of these rows have their bodies; the others look purged.
 const ROWS_WITH_BODY: usize = 100_000;
 
 /// Rows of one transaction while a file is filled.
 const STEP: usize = 100_000;
 
-/// A file that is there when the daemon starts. It is compared with fresh ones by turns.
+/// A daemon that starts on a large file, by turns with one on a fresh file.
 pub(crate) fn large() {
     const TURN: usize = 30_000;
     let rows = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(ROWS);
@@ -54,7 +54,7 @@ pub(crate) fn large() {
     println!("{:<64} {:>9.2}", "inboxd status, ms", status.elapsed().as_secs_f64() * 1000.0);
 }
 
-/// What waits for the workers when the daemon starts, and how fast it is worked off.
+/// How fast the workers work off events that wait when the daemon starts.
 pub(crate) fn backlog() {
     let mut ratios = Vec::new();
     let mut rates = Vec::new();

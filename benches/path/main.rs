@@ -1,7 +1,8 @@
-//! How fast a delivery is, in one run and as ratios: the machine may be busy, the ratios hold.
+//! How fast a delivery is, as ratios within one run: they hold on a busy machine as well.
 //!
 //! `cargo bench` measures everything; `cargo bench --bench path -- ratios` (or `fsync`, `memory`, `start`,
-//! `million`, `large`, `backlog`) one part; `large 10000000` with so many rows. Nothing but a real disk is interesting: the files are made below `target/`.
+//! `million`, `large`, `backlog`) one part; `large 10000000` sets the number
+//! of rows. The files are made below `target/`: only a real disk gives figures of interest.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on should stop")]
 #![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints rates and ratios")]
@@ -75,13 +76,13 @@ struct Round {
 fn ratios() {
     let mut rounds = Vec::new();
     let others = others_percent(|| rounds = (0..ROUNDS).map(round).collect());
-    println!("other processes used {others:.0} % of the processors meanwhile");
+    println!("other processes used {others:.0} % of the processors during the run");
     let rate = |what: &str, of: fn(&Round) -> f64| {
         let all: Vec<_> = rounds.iter().map(|round| format!("{:>7.0}", of(round))).collect();
         println!("{what:<64} {} events/s", all.join(" "));
     };
-    rate("(a) raw SQLite, the same rows, one a transaction", |r| r.raw_1);
-    rate("(a) raw SQLite, the same rows, 64 a transaction", |r| r.raw_64);
+    rate("(a) raw SQLite, the same rows, 1 per transaction", |r| r.raw_1);
+    rate("(a) raw SQLite, the same rows, 64 per transaction", |r| r.raw_64);
     rate("    the writer with 64 verified events queued, no HTTP", |r| r.writer);
     rate("(b) front + tiny_http + verification, no database, 64 conn.", |r| r.verified);
     rate("(c) whole path, 1 connection", |r| r.whole_1);
@@ -94,7 +95,7 @@ fn ratios() {
     report("group commit on / off, 64 connections", median(|r| r.whole_64 / r.ungrouped_64), 3.0, true);
     println!(
         "{:<64} {:>9.1} and {:.1}",
-        "processor time, µs an event: whole path with its senders, and raw",
+        "processor time, µs per event: whole path with its senders; raw",
         median(|r| r.whole_64_us),
         median(|r| r.raw_64_us)
     );
@@ -109,12 +110,14 @@ fn writer() {
     let before = processor_us();
     let rate = stack::writer_rate(&Events::new("q", 100_000));
     let cost = (processor_us() - before) / 100_000.0;
-    println!("the writer alone: {rate:.0} events/s, {cost:.1} µs an event, making and verifying included");
+    println!(
+        "the writer alone: {rate:.0} events/s, {cost:.1} µs per event, making and verifying it included"
+    );
     let events = Events::new("r", 100_000);
     let before = processor_us();
     let rate = raw(&events, 64);
     println!(
-        "raw, 64 a transaction: {rate:.0} events/s, {:.1} µs an event",
+        "raw, 64 per transaction: {rate:.0} events/s, {:.1} µs per event",
         (processor_us() - before) / 100_000.0
     );
 }
@@ -145,7 +148,7 @@ fn round(number: usize) -> Round {
     let whole_64 = costing(60_000, &mut || load::run(&stack.address, 64, &requests));
     drop(requests);
     stack.stop(60_000);
-    // what is compared is run side by side: a machine is not as fast at every hour
+    // compared runs are side by side, because a machine's speed changes from hour to hour
     let ungrouped_64 = whole("u", 64, 15_000, 1);
     Round {
         raw_1: raw(&events("ra", 8_000), 1),
@@ -166,7 +169,7 @@ fn round(number: usize) -> Round {
     }
 }
 
-/// Every fsync takes 2 ms longer: how many events share one, those of checkpoints counted as well.
+/// With every fsync 2 ms longer: how many events share one. The fsyncs of checkpoints are counted too.
 fn slow_fsync() {
     slow_disk::install();
     slow_disk::delay(Duration::from_millis(2));
@@ -188,7 +191,7 @@ fn slow_fsync() {
         let (rate, synced) = run(format!("f{round}"), count, grouped);
         let (alone, _) = run(format!("g{round}"), 1_000, 1);
         println!(
-            "(e) {count} events over 64 connections at {rate:.0} events/s, {synced} fsyncs; group commit off: {alone:.0}"
+            "(e) {count} events over 64 connections: {rate:.0} events/s, {synced} fsyncs; group commit off: {alone:.0} events/s"
         );
         per_sync.push(ratio(count, synced));
         gains.push(rate / alone);
@@ -198,7 +201,7 @@ fn slow_fsync() {
     report("events per fsync, 64 connections, every fsync + 2 ms", median(&per_sync), 20.0, true);
 }
 
-/// What any program would have to do at least: the three rows of a payment, by prepared statements, in
+/// The least that any program must do: the three rows of a payment, by prepared statements, in
 /// the same schema with the same durability.
 fn raw(events: &Events, batch: usize) -> f64 {
     let dir = tempfile::tempdir_in(stack::base()).unwrap();

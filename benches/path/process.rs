@@ -52,7 +52,7 @@ impl Daemon {
         Self { child, address, ready_after, dir }
     }
 
-    /// SIGTERM, and what it leaves.
+    /// Stops it with SIGTERM.
     pub(crate) fn stop(mut self) -> Arc<TempDir> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -86,7 +86,7 @@ pub(crate) fn memory() {
     let rate = load::run_made(&daemon.address, 64, "m", 0..100_000);
     println!("100,000 events at {rate:.0} events/s, signed while they were sent");
     report("resident memory after 100,000 events, MiB", daemon.status_mib("VmRSS"), 64.0, false);
-    println!("{:<64} {:>9.2}", "its highest value, MiB", daemon.status_mib("VmHWM"));
+    println!("{:<64} {:>9.2}", "its peak, MiB", daemon.status_mib("VmHWM"));
 }
 
 pub(crate) fn start() {
@@ -104,12 +104,12 @@ pub(crate) fn start() {
         })
         .collect();
     restarts.sort();
-    println!("100 restarts after a kill, with a log of {log_mib} MiB to be moved into the file");
+    println!("100 restarts after a kill, with a WAL of {log_mib} MiB to move into the file");
     println!("{:<64} {:>9.2}", "restart to ready, ms: median", ms(restarts[50]));
     report("restart to ready, ms: p99", ms(restarts[98]), 500.0, false);
 }
 
-/// A reader keeps the log from being cut; then comes a kill.
+/// A reader keeps the WAL from being cut; then the process is killed.
 fn killed_with_a_long_log() -> (Arc<TempDir>, u64) {
     let mut daemon = Daemon::start();
     let reader = rusqlite::Connection::open(daemon.database()).unwrap();
@@ -124,7 +124,7 @@ fn killed_with_a_long_log() -> (Arc<TempDir>, u64) {
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
     let log_mib = bytes() >> 20;
-    // a reader that closes last would move the log itself: it goes away without a word
+    // a reader that closes last would move the WAL itself, so the reader is leaked
     std::mem::forget(reader);
     (Arc::clone(&daemon.dir), log_mib)
 }
@@ -140,7 +140,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Whether the file's size slows the path down. A machine is not as fast in every minute, so the last of a
+/// Whether the file's size slows the path down. A machine's speed changes from minute to minute, so the last of a
 /// million events take turns with the first of a fresh file.
 pub(crate) fn million() {
     const STEP: usize = 50_000;
