@@ -350,3 +350,30 @@ CREATE TABLE inboxd_meta (
   value          ANY     NOT NULL,
   updated_at_ms  INTEGER
 ) STRICT;
+
+-- Who did what by hand, from the page or the command line. Written in the act's own transaction: there is no act
+-- without its row, and no row without its act.
+CREATE TABLE inboxd_audit (
+  id     INTEGER PRIMARY KEY,                     -- rises with time
+  at_ms  INTEGER NOT NULL,
+  actor  TEXT    NOT NULL,                        -- 'cli:ann', 'socket:ann', 'link:ann', 'token:ops'
+  act    TEXT    NOT NULL,                        -- the verb, as the command line has it
+  filter TEXT    NOT NULL,                        -- JSON object: what it was done to
+  count  INTEGER NOT NULL,                        -- rows that were changed; grows while an act over many rows goes on
+  note   TEXT,                                    -- why, in their own words
+  CHECK (actor <> '' AND act <> '' AND count >= 0),
+  CHECK (json_valid(filter))
+) STRICT;
+
+-- What came in and went out in each minute: a chart costs the same with ten million events. Written once a minute from
+-- memory, kept 90 days. A minute without a row: nothing happened, or no daemon ran (inboxd_meta 'outages').
+CREATE TABLE inboxd_minutes (
+  minute    INTEGER NOT NULL,                     -- since the epoch
+  endpoint  TEXT    NOT NULL,                     -- of an outcome 'outbox_...' the destination; '': no endpoint was reached
+  outcome   TEXT    NOT NULL,                     -- the word of the answer, 'worked', or 'outbox_' and an attempt's result
+  count     INTEGER NOT NULL,
+  sum_ms    INTEGER NOT NULL,                     -- how long all of them took together
+  max_ms    INTEGER NOT NULL,
+  CHECK (outcome <> '' AND count > 0 AND sum_ms >= 0 AND max_ms >= 0),
+  PRIMARY KEY (minute, endpoint, outcome)
+) STRICT, WITHOUT ROWID;

@@ -52,6 +52,7 @@
 pub mod cli;
 pub mod daemon;
 mod background;
+mod admin;
 mod intake;
 mod work;
 pub mod handlers;

@@ -14,8 +14,11 @@ use support::{Daemon, invoice_event};
 use tempfile::TempDir;
 
 /// Every schema that a release has had, oldest first.
-const RELEASED: [(i64, &str); 2] =
-    [(1, include_str!("fixtures/schema-1.sql")), (2, include_str!("fixtures/schema-2.sql"))];
+const RELEASED: [(i64, &str); 3] = [
+    (1, include_str!("fixtures/schema-1.sql")),
+    (2, include_str!("fixtures/schema-2.sql")),
+    (3, include_str!("fixtures/schema-3.sql")),
+];
 
 /// Rows as that release wrote them.
 const ROWS: &str = include_str!("fixtures/rows-1.sql");
@@ -365,7 +368,7 @@ fn an_upgrade_says_what_it_does_and_how_long_it_may_take() {
     let daemon = Daemon::in_dir(Arc::new(dir));
     let log = daemon.log();
     assert!(
-        log.contains("upgrading from schema version 1 to 2: a copy is made") && log.contains("MB a second"),
+        log.contains("upgrading from schema version 1 to 3: a copy is made") && log.contains("MB a second"),
         "{log}"
     );
 }

@@ -144,26 +144,26 @@ pub enum Change {
 }
 
 impl Change {
-    /// Does it.
+    /// Does it. Returns how many rows were purged.
     ///
     /// # Errors
     /// Any SQLite error; nothing was written then.
-    pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<()> {
+    pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<usize> {
         match self {
-            Self::BelieveClock { now_ms } => timeline::believe(tx, *now_ms),
-            Self::Drop { what: Rows::Payloads, ids } => tombstones::drop_payloads(tx, ids).map(drop),
-            Self::Drop { what: Rows::Sent, ids } => outbox::drop_payloads(tx, ids).map(drop),
-            Self::Drop { what: Rows::Keys, ids } => tombstones::forget(tx, ids).map(drop),
+            Self::BelieveClock { now_ms } => timeline::believe(tx, *now_ms).map(|()| 0),
+            Self::Drop { what: Rows::Payloads, ids } => tombstones::drop_payloads(tx, ids),
+            Self::Drop { what: Rows::Sent, ids } => outbox::drop_payloads(tx, ids),
+            Self::Drop { what: Rows::Keys, ids } => tombstones::forget(tx, ids),
             Self::GiveBackPages => {
                 // a row for each page: it goes on while it is stepped
                 let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
                 let mut pages = statement.query([])?;
                 while pages.next()?.is_some() {}
-                Ok(())
+                Ok(0)
             }
             Self::NoteEnd { summary, place, now_ms } => {
                 meta::note(tx, meta::PURGE_PLACE, place, *now_ms)?;
-                meta::note(tx, meta::LAST_PURGE, summary, *now_ms)
+                meta::note(tx, meta::LAST_PURGE, summary, *now_ms).map(|()| 0)
             }
         }
     }
@@ -171,7 +171,7 @@ impl Change {
 
 impl Changes for WriterHandle {
     fn change(&self, change: Change) -> Result<(), WriteError> {
-        self.run(move |tx| Ok(change.apply(tx)?))
+        self.run(move |tx| Ok(change.apply(tx).map(drop)?))
     }
 }
 

@@ -1,13 +1,12 @@
 //! Other bodies that came under an event's id: how they are shown, and how they are put to work.
 
+use crate::admin::acts;
 use crate::clock;
 use crate::config::Instance;
 use crate::store::inbox::Event;
 use crate::store::inbox::conflicts::{self, Conflict};
-use crate::store::outbox;
-use crate::store::reviews::{self, Kind, Review};
-use crate::work::hand_on::{HandedOn, hand_on};
-use rusqlite::{Connection, Transaction};
+use crate::store::reviews::{self, Kind};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::store::{self, read_failed, time};
@@ -92,46 +91,6 @@ pub(crate) fn put_to_work(
     endpoint: &str,
     event_id: &str,
 ) -> Result<Vec<String>, Failure> {
-    let waiting = of(conn, endpoint, event_id)?;
-    let waiting: Vec<_> = waiting.iter().filter(|conflict| conflict.worked_as.is_none()).collect();
-    let now_ms = clock::now_ms();
-    store::change(conn, |tx| {
-        let mut lines = Vec::new();
-        for conflict in &waiting {
-            if let Some((row, key)) = conflicts::put_to_work(tx, conflict.id, now_ms)? {
-                let how = work_on(tx, instance, endpoint, row, now_ms)?;
-                lines.push(format!(
-                    "the other body of {event_id} on {endpoint} is the event {key} now, which {how}\n"
-                ));
-            }
-        }
-        let open = reviews::about(tx, endpoint, event_id)?;
-        let is_open =
-            |review: &&Review| review.resolved_at_ms.is_none() && review.kind == Kind::BodyConflict.as_str();
-        for review in open.iter().filter(is_open).filter(|_| !lines.is_empty()) {
-            reviews::resolve(tx, review.id, "the other body was put to work as an event of its own", now_ms)?;
-        }
-        Ok(lines)
-    })
-}
-
-/// A worker takes it, or in proxy mode the outbox.
-fn work_on(
-    tx: &Transaction<'_>,
-    instance: &Instance,
-    endpoint: &str,
-    row: i64,
-    now_ms: i64,
-) -> rusqlite::Result<String> {
-    let sketch = instance.sketch(endpoint).filter(|sketch| sketch.is_proxy);
-    let Some(destination) = sketch.and_then(|sketch| sketch.forward.first()) else {
-        return Ok("is worked on by a running daemon now, by a stopped one at its next start".to_owned());
-    };
-    Ok(match hand_on(tx, row, destination, now_ms)? {
-        HandedOn::Queued if outbox::is_paused(tx, destination)? => {
-            format!("waits for {destination}, which is paused: `inboxd outbox resume {destination}` sends it")
-        }
-        HandedOn::Queued => format!("is handed to {destination}; `inboxd outbox list` shows how it goes"),
-        HandedOn::Held | HandedOn::Settled | HandedOn::Purged => "needs no work".to_owned(),
-    })
+    let (by, now_ms) = (store::by(), clock::now_ms());
+    store::change(conn, |tx| acts::put_conflicts_to_work(tx, instance, (endpoint, event_id), &by, now_ms))
 }

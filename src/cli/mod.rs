@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 use serde_json::Value;
 
 mod args;
+mod audit;
 mod allocator;
 mod failure;
 mod process;
@@ -109,6 +110,8 @@ pub(crate) enum Verb {
     Reviews(reviews::ReviewsVerb),
     Resolve(reviews::ResolveArgs),
     #[command(subcommand)]
+    Audit(audit::AuditVerb),
+    #[command(subcommand)]
     Outbox(outbox::OutboxVerb),
     Purge(purge::PurgeArgs),
     Upgrade(upgrade::UpgradeArgs),
@@ -137,6 +140,7 @@ impl Verb {
             Self::Retry(args) => retry::run(args, context),
             Self::Reviews(verb) => reviews::run(verb, context),
             Self::Resolve(args) => reviews::resolve(args, context),
+            Self::Audit(verb) => audit::run(verb, context),
             Self::Outbox(verb) => outbox::run(verb, context),
             Self::Purge(args) => purge::run(args, context),
             Self::Upgrade(args) => upgrade::run(args, context),

@@ -1,9 +1,9 @@
 //! `outbox`: what is sent to destinations, how it goes, and what a person can do about it.
 
+use crate::admin::acts::{self, Requeued, Trail};
 use crate::clock;
 use crate::config::Instance;
-use crate::store::outbox::{self, Attempt, Filter, Operation, queue};
-use crate::store::reviews;
+use crate::store::outbox::{self, Attempt, Filter, Operation};
 use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -237,7 +237,49 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
         });
         return Err(Failure::new(Exit::Refused, format!("would retry {count}{ends}; add --yes to do it")));
     }
-    chosen.into_iter().try_for_each(|(id, _)| retry_one(&conn, &instance, &find(&conn, id)?))
+    retry_all(&conn, &instance, &chosen, as_typed(&filter))
+}
+
+/// In stretches: deliveries come in between.
+fn retry_all(
+    conn: &Connection,
+    instance: &Instance,
+    chosen: &[(i64, i64)],
+    filter: Value,
+) -> Result<(), Failure> {
+    let mut trail = Trail { by: store::by(), act: "outbox retry", filter, row: None };
+    for stretch in chosen.chunks(STRETCH as usize) {
+        let rows = stretch.iter().map(|(id, _)| find(conn, *id)).collect::<Result<Vec<_>, _>>()?;
+        let became = store::change(conn, |tx| {
+            let now_ms = clock::now_ms();
+            let became = rows.iter().map(|row| acts::requeue_operation(tx, instance, row, now_ms));
+            let became = became.collect::<rusqlite::Result<Vec<Requeued>>>()?;
+            let changed = became.iter().filter(|became| became.is_change()).count();
+            trail.row = trail.count(tx, i64::try_from(changed).unwrap_or(i64::MAX), now_ms)?;
+            Ok(became)
+        })?;
+        for (row, became) in rows.iter().zip(became) {
+            put(&format!("{}\n", became.sentence(&row.id.to_string(), true)))?;
+        }
+    }
+    Ok(())
+}
+
+/// A filter as the audit trail keeps it: by the names of the flags.
+fn as_typed(filter: &Filter) -> Value {
+    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error, event_id } =
+        filter;
+    acts::typed(json!({
+        "destination": destination,
+        "endpoint": endpoint,
+        "type": topic,
+        "object": object_id,
+        "state": state,
+        "since_ms": since_ms,
+        "until_ms": until_ms,
+        "error": error,
+        "event": event_id,
+    }))
 }
 
 /// The rows that wait or were given up, with the time they were queued. The oldest first: where order counts, it is the
@@ -261,35 +303,22 @@ fn choose(conn: &Connection, filter: &Filter, most: usize) -> Result<Vec<(i64, i
 }
 
 fn retry_one(conn: &Connection, instance: &Instance, row: &Operation) -> Result<(), Failure> {
-    let now_ms = clock::now_ms();
-    let (is_requeued, is_paused) = store::change(conn, |tx| {
-        let is_requeued = queue::requeue(tx, row.id, now_ms)?;
-        if is_requeued {
-            reviews::close_on_operation(tx, &row.operation_key, "tried again by hand", now_ms)?;
-        }
-        Ok((is_requeued, outbox::is_paused(tx, &row.destination)?))
-    })?;
-    let what = match (is_requeued, row.state.as_str()) {
-        (true, _) if !instance.destinations.contains(&row.destination) => {
-            "waits: its destination is not in the configuration any more"
-        }
-        (true, _) if is_paused => "waits: its destination is paused; `inboxd outbox resume` sends again",
-        (true, _) => "is tried again",
-        (false, "sending") => "is being sent; nothing was changed",
-        (false, _) => "was delivered before; nothing was changed",
-    };
-    put(&format!("{} {what}\n", row.id))
+    let (by, now_ms) = (store::by(), clock::now_ms());
+    let became = store::change(conn, |tx| acts::retry_operation(tx, instance, row, &by, now_ms))?;
+    put(&format!("{}\n", became.sentence(&row.id.to_string(), true)))
 }
 
 fn pause(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
     let (conn, name) = (for_destination(args, context)?, &args.destination);
-    let is_new = store::change(&conn, |tx| outbox::pause(tx, name, "by hand", clock::now_ms()))?;
+    let (by, now_ms) = (store::by(), clock::now_ms());
+    let is_new = store::change(&conn, |tx| acts::pause(tx, name, &by, now_ms))?;
     put(&format!("{name} {}\n", if is_new { "is paused; what is queued waits" } else { "was paused before" }))
 }
 
 fn resume(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
     let (conn, name) = (for_destination(args, context)?, &args.destination);
-    let was_paused = store::change(&conn, |tx| outbox::resume(tx, name))?;
+    let (by, now_ms) = (store::by(), clock::now_ms());
+    let was_paused = store::change(&conn, |tx| acts::resume(tx, name, &by, now_ms))?;
     put(&format!("{name} {}\n", if was_paused { "is sent to again" } else { "was not paused" }))
 }
 

@@ -1,7 +1,9 @@
 //! `purge`: retention by hand, beside a daemon that may be running.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use crate::admin::acts::Trail;
 use crate::background::retention::{Change, Changes, Purge};
 use crate::clock;
 use crate::config::MissingSecrets;
@@ -10,6 +12,7 @@ use crate::store::writer::{JobError, WriteError};
 use crate::work::timeline;
 use clap::Args;
 use rusqlite::Connection;
+use serde_json::json;
 
 use super::store::{self, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
@@ -28,15 +31,22 @@ pub(crate) struct PurgeArgs {
 /// Between two steps at least.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// Small transactions of its own, between those of the daemon.
-struct Operator(Connection);
+/// Small transactions of its own, between those of the daemon; the first begins a row of the audit trail.
+struct Operator {
+    conn: Connection,
+    trail: RefCell<Trail>,
+}
 
 impl Changes for Operator {
     fn change(&self, change: Change) -> Result<(), WriteError> {
         let apply = || {
-            let tx = open::begin_immediate(&self.0)?;
-            change.apply(&tx)?;
-            tx.commit()
+            let tx = open::begin_immediate(&self.conn)?;
+            let rows = change.apply(&tx)?;
+            let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+            let row = self.trail.borrow().count(&tx, rows, clock::now_ms())?;
+            tx.commit()?;
+            self.trail.borrow_mut().row = row;
+            Ok(())
         };
         apply().map_err(|error: rusqlite::Error| WriteError::Job(JobError::Sql(error)))
     }
@@ -63,7 +73,8 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     } else {
         require_known_clock(&conn, now_ms)?;
     }
-    let operator = Operator(conn);
+    let trail = Trail { by: store::by(), act: "purge", filter: json!({}), row: None };
+    let operator = Operator { conn, trail: RefCell::new(trail) };
     let mut steps = 0u64;
     let mut told = String::new();
     loop {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::admin::acts::{self, Trail};
+use crate::admin::retry::{Fate, requeue};
 use crate::clock;
-use crate::config::{Instance, Sketch};
-use crate::store::inbox::{self, Event, Filter, Tally, queue};
-use crate::store::outbox;
-use crate::store::reviews;
+use crate::config::Instance;
+use crate::store::inbox::{self, Filter, Tally};
 use crate::terminal::printable;
-use crate::work::hand_on::{self, HandedOn};
 use clap::Args;
-use rusqlite::{Connection, Transaction};
+use rusqlite::Connection;
+use serde_json::{Value, json};
 
 use super::conflicts;
 use super::events::{FAILING, Filters, filter};
@@ -61,7 +61,8 @@ fn retry_named(conn: &Connection, instance: &Instance, args: &RetryArgs) -> Resu
     let mut first_failure = None;
     for event_id in &args.event_ids {
         let retried = store::find_event(conn, event_id, endpoint).and_then(|event| {
-            let fate = store::change(conn, |tx| retry(tx, instance, &event, clock::now_ms()))?;
+            let (by, now_ms) = (store::by(), clock::now_ms());
+            let fate = store::change(conn, |tx| acts::retry(tx, instance, &event, &by, now_ms))?;
             // what is left of an event that is done is what came under its id with another body
             if matches!(fate, Fate::Done) {
                 let lines = conflicts::put_to_work(conn, instance, &event.endpoint, &event.event_id)?;
@@ -136,6 +137,7 @@ fn retry_all(
     most: i64,
 ) -> Result<BTreeMap<Fate, (i64, String)>, Failure> {
     let mut fates = BTreeMap::new();
+    let mut trail = Trail { by: store::by(), act: "retry", filter: as_typed(filter), row: None };
     let (mut after_id, mut count) = (0, 0);
     loop {
         let events = inbox::list_after(conn, filter, after_id, STRETCH).map_err(read_failed)?;
@@ -143,16 +145,18 @@ fn retry_all(
         after_id = last.id;
         let mut chosen = Vec::new();
         for event in events.iter().filter(|event| is_chosen(&event.state, filter)) {
-            if chosen.len() < usize::try_from(most - count).unwrap_or(usize::MAX) && !is_decided(conn, event)?
-            {
+            let is_room = chosen.len() < usize::try_from(most - count).unwrap_or(usize::MAX);
+            if is_room && !acts::is_decided(conn, event).map_err(read_failed)? {
                 chosen.push(event);
             }
         }
         let retried = store::change(conn, |tx| {
-            chosen
-                .iter()
-                .map(|event| retry(tx, instance, event, clock::now_ms()))
-                .collect::<Result<Vec<_>, _>>()
+            let now_ms = clock::now_ms();
+            let fates = chosen.iter().map(|event| requeue(tx, instance, event, now_ms));
+            let fates = fates.collect::<Result<Vec<_>, _>>()?;
+            let changed = fates.iter().filter(|fate| fate.is_change()).count();
+            trail.row = trail.count(tx, i64::try_from(changed).unwrap_or(i64::MAX), now_ms)?;
+            Ok(fates)
         })?;
         for (fate, event) in retried.into_iter().zip(chosen) {
             count += 1;
@@ -164,6 +168,20 @@ fn retry_all(
     }
 }
 
+/// A filter as the audit trail keeps it: by the names of the flags.
+fn as_typed(filter: &Filter) -> Value {
+    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
+    acts::typed(json!({
+        "endpoint": endpoint,
+        "type": event_type,
+        "object": object_id,
+        "state": state,
+        "since_ms": since_ms,
+        "until_ms": until_ms,
+        "error": error,
+    }))
+}
+
 /// What nobody took was no mistake: it is retried where it is asked for.
 fn is_chosen(state: &str, filter: &Filter) -> bool {
     match state {
@@ -171,15 +189,6 @@ fn is_chosen(state: &str, filter: &Filter) -> bool {
         "ignored" => filter.state.is_some(),
         _ => false,
     }
-}
-
-/// Whether a person has closed what was asked about it: a filter does not undo that, a name does.
-fn is_decided(conn: &Connection, event: &Event) -> Result<bool, Failure> {
-    if event.state != "quarantined" {
-        return Ok(false);
-    }
-    let reviews = reviews::about(conn, &event.endpoint, &event.event_id).map_err(read_failed)?;
-    Ok(!reviews.is_empty() && reviews.iter().all(|review| review.resolved_at_ms.is_some()))
 }
 
 fn decided_count(conn: &Connection, filter: &Filter) -> Result<i64, Failure> {
@@ -190,7 +199,7 @@ fn decided_count(conn: &Connection, filter: &Filter) -> Result<i64, Failure> {
         let Some(last) = events.last() else { return Ok(count) };
         after_id = last.id;
         for event in &events {
-            count += i64::from(is_decided(conn, event)?);
+            count += i64::from(acts::is_decided(conn, event).map_err(read_failed)?);
         }
     }
 }
@@ -257,151 +266,5 @@ impl Choice {
             time(newest_ms)
         );
         Err(Failure::new(Exit::Refused, message))
-    }
-}
-
-/// What became of one event.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
-    Queued,
-    /// Queued, but what keeps it from being applied is known.
-    Doubtful(&'static str),
-    HandedOn {
-        destination: String,
-        is_paused: bool,
-    },
-    Held,
-    Done,
-    GivenUp(i64),
-    Unwanted(String),
-    Foreign,
-    Purged,
-    NoEndpoint(String),
-    NoDestination(String),
-}
-
-fn retry(tx: &Transaction<'_>, instance: &Instance, event: &Event, now_ms: i64) -> rusqlite::Result<Fate> {
-    let Some(sketch) = instance.sketch(&event.endpoint) else {
-        return Ok(Fate::NoEndpoint(event.endpoint.clone()));
-    };
-    match event.state.as_str() {
-        "done" => done(tx, event),
-        _ if event.payload_bytes.is_none() => Ok(Fate::Purged),
-        _ if sketch.is_proxy => hand_on(tx, instance, sketch, event, now_ms),
-        "ignored" if sketch.handlers.is_empty() && sketch.forward.is_empty() => {
-            Ok(Fate::Unwanted(sketch.name.clone()))
-        }
-        "ignored" if is_foreign(sketch, event) => Ok(Fate::Foreign),
-        _ if !queue::requeue(tx, event.id, now_ms)? => Ok(Fate::Held),
-        _ if is_foreign(sketch, event) => {
-            Ok(Fate::Doubtful("of another mode or account than the endpoint takes"))
-        }
-        "quarantined" if event.error_class.as_deref() == Some("content") => {
-            Ok(Fate::Doubtful("something in the event itself, see `inboxd events show`"))
-        }
-        _ => Ok(Fate::Queued),
-    }
-}
-
-/// A row of the outbox that was given up is what can still be retried of an event that is done.
-fn done(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<Fate> {
-    let rows = outbox::of_event(tx, &event.endpoint, &event.event_id)?;
-    Ok(rows.iter().find(|row| row.state == "dead").map_or(Fate::Done, |row| Fate::GivenUp(row.id)))
-}
-
-fn hand_on(
-    tx: &Transaction<'_>,
-    instance: &Instance,
-    sketch: &Sketch,
-    event: &Event,
-    now_ms: i64,
-) -> rusqlite::Result<Fate> {
-    let Some(destination) = sketch.forward.first().filter(|name| instance.destinations.contains(name)) else {
-        return Ok(Fate::NoDestination(sketch.name.clone()));
-    };
-    Ok(match hand_on::hand_on(tx, event.id, destination, now_ms)? {
-        HandedOn::Queued => {
-            let is_paused = outbox::is_paused(tx, destination)?;
-            Fate::HandedOn { destination: destination.clone(), is_paused }
-        }
-        HandedOn::Held => Fate::Held,
-        HandedOn::Settled => Fate::Done,
-        HandedOn::Purged => Fate::Purged,
-    })
-}
-
-/// As far as the row and the configuration tell.
-fn is_foreign(sketch: &Sketch, event: &Event) -> bool {
-    let other_account = match (sketch.account.as_deref(), event.account.as_deref()) {
-        (Some("required") | None, _) | (_, None) => false,
-        (Some(wanted), Some(account)) => wanted != account,
-    };
-    other_account || sketch.livemode.zip(event.livemode).is_some_and(|(wanted, livemode)| wanted != livemode)
-}
-
-impl Fate {
-    /// Whether it was not done because it cannot be.
-    fn is_refusal(&self) -> bool {
-        match self {
-            Self::Queued
-            | Self::Doubtful(_)
-            | Self::HandedOn { .. }
-            | Self::Held
-            | Self::Done
-            | Self::GivenUp(_) => false,
-            Self::Unwanted(_)
-            | Self::Foreign
-            | Self::Purged
-            | Self::NoEndpoint(_)
-            | Self::NoDestination(_) => true,
-        }
-    }
-
-    /// What happened, said of one event or of several.
-    fn sentence(&self, subject: &str, is_one: bool) -> String {
-        let (is, was, it) = if is_one { ("is", "was", "it") } else { ("are", "were", "them") };
-        let said = match self {
-            Self::Queued => {
-                format!(
-                    "{is} tried again: a running daemon works on {it} now, a stopped one at its next start"
-                )
-            }
-            Self::Doubtful(what) => format!(
-                "{is} tried again; what kept {it} from being applied is {what}: where that has not changed, the \
-                 review stays open, and `inboxd resolve` closes it"
-            ),
-            Self::HandedOn { destination, is_paused: false } => format!(
-                "{is} handed to {destination}: a running daemon sends {it} now, a stopped one at its next start; \
-                 `inboxd outbox list` shows how it goes"
-            ),
-            Self::HandedOn { destination, is_paused: true } => format!(
-                "{is} queued for {destination}, which is paused: `inboxd outbox resume {destination}` sends {it}"
-            ),
-            Self::Held => format!("{is} being worked on; nothing was changed"),
-            Self::Done => format!("{was} processed before; nothing was changed"),
-            Self::GivenUp(row) => format!(
-                "{was} processed before; nothing was changed. What it queued was given up: `inboxd outbox retry {row}` \
-                 sends that again"
-            ),
-            Self::Unwanted(endpoint) => format!(
-                "{was} not retried: endpoint {endpoint} has no handlers and no forward, so nobody would take {it}; \
-                 configure one, restart the daemon, and retry"
-            ),
-            Self::Foreign => format!(
-                "{was} not retried: {is} of another mode or account than the endpoint takes (livemode, account)"
-            ),
-            Self::Purged => format!(
-                "{was} not retried: the body was purged ([retention] payload), so nothing is left to work on; \
-                 have it sent again under a new id where it matters"
-            ),
-            Self::NoEndpoint(endpoint) => format!(
-                "{was} not retried: the configuration has no endpoint {endpoint} any more; put it back first"
-            ),
-            Self::NoDestination(endpoint) => format!(
-                "{was} not retried: endpoint {endpoint} has no destination in the configuration to hand {it} to; \
-                 `inboxd check` says what is missing"
-            ),
-        };
-        format!("{subject} {said}")
     }
 }

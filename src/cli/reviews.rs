@@ -1,5 +1,6 @@
 //! `reviews` and `resolve`: what waits for a person, and what the person decided.
 
+use crate::admin::acts;
 use crate::clock;
 use crate::store::reviews::{self, Kind, Review};
 use clap::{Args, Subcommand};
@@ -127,7 +128,8 @@ pub(crate) fn resolve(args: &ResolveArgs, context: &Context) -> Result<(), Failu
         return Err(Failure::new(Exit::Usage, "--note is empty; say what was decided"));
     }
     let (_, conn) = store::open_to_write(context)?;
-    let closed = store::change(&conn, |tx| reviews::resolve(tx, args.review_id, note, clock::now_ms()))?;
+    let (by, now_ms) = (store::by(), clock::now_ms());
+    let closed = store::change(&conn, |tx| acts::resolve(tx, args.review_id, note, &by, now_ms))?;
     if closed {
         return put(&format!("review {} is closed\n", args.review_id));
     }

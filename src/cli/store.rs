@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::admin::acts::By;
+use crate::admin::people;
 use crate::clock;
 use crate::config::{Instance, parse_duration};
 use crate::store::inbox::failures::{self, FailingEvent};
@@ -83,6 +85,11 @@ fn not_stored(conn: &Connection, event_id: &str) -> Failure {
         None => format!("there is no event {event_id}; `inboxd events list` shows what there is"),
     };
     Failure::new(Exit::NotFound, message)
+}
+
+/// Whoever runs this command, for the audit trail.
+pub(crate) fn by() -> By {
+    By::of(people::at_the_shell())
 }
 
 /// Makes one change in a transaction of its own.

@@ -11,4 +11,5 @@ pub mod inbox;
 pub mod outbox;
 pub mod reviews;
 pub mod meta;
+pub mod audit;
 pub mod page;

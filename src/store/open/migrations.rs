@@ -48,13 +48,12 @@ pub struct Migration {
 
 /// This version's schema.
 pub const SCHEMA: Schema = Schema {
-    version: 2,
+    version: 3,
     sql: include_str!("../../../schema.sql"),
-    migrations: &[Migration {
-        to: 2,
-        sql: include_str!("upgrades/2.sql"),
-        books: include_str!("upgrades/2-books.sql"),
-    }],
+    migrations: &[
+        Migration { to: 2, sql: include_str!("upgrades/2.sql"), books: include_str!("upgrades/2-books.sql") },
+        Migration { to: 3, sql: include_str!("upgrades/3.sql"), books: "" },
+    ],
 };
 
 impl Schema {
