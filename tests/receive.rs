@@ -22,10 +22,10 @@ use rusqlite::Transaction;
 use support::count;
 use tempfile::TempDir;
 
-/// Writes a row and fails, the first `failures` times.
+/// Writes a row and fails, for the first `failures` deliveries, however often the writer runs one.
 struct Fails {
     failures: usize,
-    calls: AtomicUsize,
+    delivery: Arc<AtomicUsize>,
 }
 
 impl Handler for Fails {
@@ -39,7 +39,7 @@ impl Handler for Fails {
 
     fn handle(&self, tx: &Transaction<'_>, event: &Event<'_>) -> Result<Handled, HandlerError> {
         tx.execute("INSERT INTO effect (event_id) VALUES (?1)", [event.id])?;
-        if self.calls.fetch_add(1, Ordering::Relaxed) < self.failures {
+        if self.delivery.load(Ordering::Relaxed) < self.failures {
             return Err(HandlerError::Failed("not yet".to_owned()));
         }
         Ok(Handled::Applied)
@@ -70,20 +70,24 @@ fn deliver_together(failures: usize, copies: usize) -> (Vec<Result<Outcome, Writ
     let settings = Settings::new(path.clone(), Duration::from_secs(2), 0);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let thread = thread::spawn(|| writer.run());
+    let delivery = Arc::new(AtomicUsize::new(0));
     let endpoint = Arc::new(Endpoint::new(
         configured(dir.path()),
-        vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+        vec![Arc::new(Fails { failures, delivery: Arc::clone(&delivery) })],
     ));
 
     let (go, gate) = mpsc::channel::<()>();
     handle.submit(move |_| Ok(gate.recv().ok()), |_| {});
     let (answer, answers) = mpsc::channel();
     for copy in 0..copies {
-        let (endpoint, answer) = (Arc::clone(&endpoint), answer.clone());
+        let (endpoint, answer, delivery) = (Arc::clone(&endpoint), answer.clone(), Arc::clone(&delivery));
         let event = event(&endpoint, "evt_1");
         let disposition = screen::disposition(&endpoint, &event);
         handle.submit(
-            move |tx| receive::store(tx, &endpoint, &event, &disposition, 1_000_000_000),
+            move |tx| {
+                delivery.store(copy, Ordering::Relaxed);
+                receive::store(tx, &endpoint, &event, &disposition, 1_000_000_000)
+            },
             move |result| answer.send((copy, result.map(|receipt| receipt.outcome))).unwrap(),
         );
     }
@@ -110,9 +114,10 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     let config =
         Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
             .unwrap();
+    let delivery = Arc::new(AtomicUsize::new(0));
     let endpoint = Arc::new(Endpoint::new(
         config.endpoints.into_iter().next().unwrap(),
-        vec![Arc::new(Fails { failures, calls: AtomicUsize::new(0) })],
+        vec![Arc::new(Fails { failures, delivery: Arc::clone(&delivery) })],
     ));
     let path = dir.path().join("inboxd.db");
     let conn = open::open_writer(&path).unwrap();
@@ -121,13 +126,16 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
     let thread = thread::spawn(|| writer.run());
     let (answer, answers) = mpsc::channel();
     let mut results = Vec::new();
-    for elements in deliveries {
+    for (number, elements) in deliveries.iter().enumerate() {
         let events = line_events(&endpoint, elements);
         let events = screen::dispositions(&endpoint, events).unwrap();
         let incoming = Incoming::new(Arc::clone(&endpoint), events, 1_000_000_000);
-        let answer = answer.clone();
+        let (answer, delivery) = (answer.clone(), Arc::clone(&delivery));
         handle.submit(
-            move |tx| incoming.store(tx),
+            move |tx| {
+                delivery.store(number, Ordering::Relaxed);
+                incoming.store(tx)
+            },
             move |result| answer.send(result.map(|receipt| receipt.outcome)).unwrap(),
         );
         results.push(answers.recv().unwrap());
@@ -221,7 +229,7 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
             .unwrap();
     let endpoint = Endpoint::new(
         config.endpoints.into_iter().next().unwrap(),
-        vec![Arc::new(Fails { failures: 0, calls: AtomicUsize::new(0) })],
+        vec![Arc::new(Fails { failures: 0, delivery: Arc::default() })],
     );
     let decided = |accounts: &[&str]| {
         let elements: Vec<_> = accounts
