@@ -48,6 +48,12 @@ impl SetBack {
     }
 }
 
+/// RFC 3339 in UTC, to the millisecond.
+pub fn rfc3339(time_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(time_ms);
+    time.map_or_else(|_| format!("{time_ms} ms"), |time| format!("{time:.3}"))
+}
+
 /// As HTTP writes it (RFC 9110, section 5.6.7).
 pub fn http_date(time_ms: i64) -> String {
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();

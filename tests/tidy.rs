@@ -33,6 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "store::inbox",
             "store::outbox",
             "store::meta",
+            "store::overview",
             "providers",
             "clock",
             "wake",
@@ -221,6 +222,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store::meta", &[]),
     ("store::audit", &[]),
     ("store::page", &[]),
+    (
+        "store::overview",
+        &["store::inbox", "store::outbox", "store::reviews", "store::meta", "clock", "terminal"],
+    ),
     ("verify", &["providers", "signature"]),
     ("providers", &["signature", "encode"]),
     ("signature", &["encode"]),

@@ -17,6 +17,7 @@ use super::args::{Limit, SharedFilters};
 use super::{Context, Exit, Failure, say};
 
 pub(crate) use super::table::table;
+pub(crate) use crate::clock::rfc3339 as time;
 pub(crate) use crate::terminal::counted;
 
 /// A reader that runs longer keeps the daemon's log from being cut.
@@ -204,11 +205,6 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
     }
     let exit = if open::is_storage_error(&error) { Exit::Temporary } else { Exit::Failed };
     Failure::new(exit, open::without_sql(&error))
-}
-
-/// RFC 3339 in UTC, to the millisecond.
-pub(crate) fn time(ms: i64) -> String {
-    Timestamp::from_millisecond(ms).map_or_else(|_| format!("{ms} ms"), |time| format!("{time:.3}"))
 }
 
 /// A point in time as typed: RFC 3339, or a duration before now such as `2h`.

@@ -12,33 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::{StartError, spawn};
 use crate::store::open;
+use crate::store::overview::Report;
 
 /// How long either side waits for the other.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Of an answer.
 const BYTES_MAX: u64 = 64 << 10;
-
-/// What a daemon says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// The process.
-    pub pid: u32,
-    /// Whether the next delivery would be stored.
-    pub ready: bool,
-    /// Why not, each reason in one sentence.
-    pub reasons: Vec<String>,
-    /// When it started, in milliseconds since the epoch.
-    pub started_at_ms: i64,
-    /// Deliveries answered since then: 2xx, 4xx and 5xx.
-    pub answers: [u64; 3],
-    /// Of the 5xx, those that could not be stored.
-    pub unavailable: u64,
-}
 
 /// The socket, removed when this is dropped.
 #[derive(Debug)]

@@ -47,8 +47,9 @@ mod run_dir;
 mod systemd;
 mod upkeep;
 
+pub use crate::store::overview::Report;
 pub use assembly::check;
-pub use health::{Report, ask};
+pub use health::ask;
 
 use assembly::{Assembly, Folders};
 use background::Background;

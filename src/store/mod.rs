@@ -13,3 +13,4 @@ pub mod reviews;
 pub mod meta;
 pub mod audit;
 pub mod page;
+pub mod overview;
