@@ -125,7 +125,7 @@ fn a_gitlab_secret_of_the_other_kind_is_sent_to_its_own_preset() {
         Provider::named(provider).unwrap().check_secret(&Secret::new("env:TOKEN", secret))
     };
     let signing = format!("whsec_{}", STANDARD.encode([7; 32]));
-    assert!(check("gitlab", "my own token!").unwrap_err().contains("gitlab_token"));
+    assert!(check("gitlab", "my own token!").unwrap_err().to_string().contains("gitlab_token"));
     assert!(check("gitlab_token", &signing).unwrap().unwrap().contains("gitlab_signing"));
     assert_eq!(check("gitlab", &signing), Ok(None));
     assert_eq!(check("gitlab_token", "my own token, long enough"), Ok(None));

@@ -238,6 +238,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("failpoint", &[]),
 ];
 
+/// Rooms whose files use each other in one direction only: `mod.rs` declares them from the top to the ground, and has
+/// nothing else but what it shows of them.
+const LAYERED: &[&str] = &["verify", "providers", "signature"];
+
 /// Each table belongs to one module; the others ask that module.
 const TABLES: &[(&str, &str)] = &[
     ("webhook_inbox", "store::inbox"),
@@ -371,6 +375,57 @@ fn modules_use_only_those_they_may_use() {
                     "{module}: write `use crate::module::…`, one line a module: {}",
                     line.trim()
                 ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The files of a room that a line names, as `super::file` or `super::{file, file::{…}}`.
+fn siblings(line: &str) -> Vec<String> {
+    let word = |text: &str| {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        text[..end].to_owned()
+    };
+    let mut named = Vec::new();
+    for (at, _) in line.match_indices("super::") {
+        let rest = &line[at + "super::".len()..];
+        match rest.strip_prefix('{') {
+            None => named.push(word(rest)),
+            Some(list) => named.extend(list.split(',').map(|item| word(item.trim()))),
+        }
+    }
+    named
+}
+
+#[test]
+fn inside_a_room_files_use_only_those_that_are_declared_below_them() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut wrong = Vec::new();
+    for room in LAYERED {
+        let front = fs::read_to_string(src.join(room).join("mod.rs")).unwrap();
+        let declared = |line: &str| {
+            let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+            Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned())
+        };
+        let files: Vec<_> = code_lines(&front).filter_map(declared).collect();
+        assert!(files.len() > 2 && !front.contains("fn "), "src/{room}/mod.rs only declares its files");
+        for (floor, file) in files.iter().enumerate() {
+            let path = src.join(room).join(format!("{file}.rs"));
+            let path = if path.exists() { path } else { src.join(room).join(file).join("mod.rs") };
+            let text = fs::read_to_string(path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            // a `use` of several lines is read as one
+            let code = code.replace(",\n    ", ", ").replace("{\n    ", "{");
+            for line in code_lines(&code) {
+                for used in siblings(line) {
+                    if !files[floor + 1..].contains(&used) {
+                        wrong.push(format!("{room}/{file} uses {used}: {}", line.trim()));
+                    }
+                }
+                if line.contains(&format!("crate::{room}::")) {
+                    wrong.push(format!("{room}/{file}: write super::…: {}", line.trim()));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::config::{MissingSecrets, secret_from_env};
 use crate::providers::Provider;
-use crate::signature::{Delivery, Headers};
+use crate::signature::{Delivery, Headers, SchemeError};
 use crate::verify::{Verifier, report_of};
 use clap::{ArgGroup, Args};
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
 struct Judge {
     verifier: Verifier,
     /// Of secrets that cannot be keys.
-    problems: Vec<String>,
+    problems: Vec<SchemeError>,
     /// Where none is given.
     url: String,
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::outgoing::Network;
 use crate::providers::{self, Provider};
-use crate::signature::{CustomScheme, Secret};
+use crate::signature::{CustomScheme, SchemeError, Secret};
 use crate::terminal::printable;
 use crate::verify::Verifier;
 
@@ -661,7 +661,7 @@ pub fn preset_never_retries(provider: &str) -> bool {
 }
 
 /// A preset, or the scheme typed in.
-fn provider_of(provider: &str, custom: Option<&CustomScheme>) -> Result<Provider, String> {
+fn provider_of(provider: &str, custom: Option<&CustomScheme>) -> Result<Provider, SchemeError> {
     match custom {
         Some(custom) => Provider::custom(custom),
         None => Provider::named(provider),

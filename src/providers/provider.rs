@@ -7,7 +7,8 @@ use super::preset::{BodyVaries, Preset, TestSign};
 use super::sample::created_at;
 use super::table;
 use crate::signature::{
-    CustomScheme, Delivery, Headers, Key, Scheme, Secret, Source, TimestampPlace, at, put, rename,
+    CustomScheme, Delivery, Headers, Key, Scheme, SchemeError, Secret, Source, TimestampPlace, at, put,
+    rename,
 };
 
 /// A row of the table with its scheme; for a scheme of the user's own, [`Preset::CUSTOM`].
@@ -21,14 +22,11 @@ impl Provider {
     /// The preset of that name, or with that alias.
     ///
     /// # Errors
-    /// There is no preset of that name; the text lists those that exist.
-    pub fn named(name: &str) -> Result<Self, String> {
-        let preset = table::find(name).ok_or_else(|| {
-            let known: Vec<_> = table::all().iter().map(|preset| preset.name).collect();
-            format!(
-                "provider = {name:?}: there is no such preset; use one of {}, or \"custom\" with a [scheme] table",
-                known.join(", ")
-            )
+    /// There is no preset of that name.
+    pub fn named(name: &str) -> Result<Self, SchemeError> {
+        let preset = table::find(name).ok_or_else(|| SchemeError::UnknownProvider {
+            name: name.to_owned(),
+            known: table::all().iter().map(|preset| preset.name).collect(),
         })?;
         Ok(Self { preset, scheme: preset.scheme()? })
     }
@@ -37,7 +35,7 @@ impl Provider {
     ///
     /// # Errors
     /// As [`Scheme::custom`].
-    pub fn custom(custom: &CustomScheme) -> Result<Self, String> {
+    pub fn custom(custom: &CustomScheme) -> Result<Self, SchemeError> {
         static CUSTOM: Preset = Preset::CUSTOM;
         Ok(Self { preset: &CUSTOM, scheme: Scheme::custom(custom)? })
     }
@@ -77,14 +75,11 @@ impl Provider {
     /// Whether the secret can be a key of this provider's; `Ok(Some(warning))` when it is weak or odd.
     ///
     /// # Errors
-    /// One sentence that names the secret by its label and never quotes it.
-    pub fn check_secret(&self, secret: &Secret) -> Result<Option<String>, String> {
+    /// See [`SchemeError::Secret`].
+    pub fn check_secret(&self, secret: &Secret) -> Result<Option<String>, SchemeError> {
         let text = secret.expose().trim_ascii();
         let other = self.preset.other_kind.filter(|other| (other.fits)(text));
-        let elsewhere = other.map_or(String::new(), |other| {
-            format!("; if it is another kind of secret, write provider = {:?}", other.provider)
-        });
-        self.scheme.check_secret(secret, &elsewhere)
+        self.scheme.check_secret(secret, other.map(|other| other.provider))
     }
 
     /// The answer to a handshake that carries no signature.
@@ -169,7 +164,7 @@ impl Preset {
     ///
     /// # Errors
     /// The row contradicts itself: a test builds every one of them.
-    pub fn scheme(&self) -> Result<Scheme, String> {
+    pub fn scheme(&self) -> Result<Scheme, SchemeError> {
         let tests = self.tests.iter().flat_map(|sign| match sign {
             TestSign::Equal(_, pointers) => pointers.as_slice(),
             TestSign::Header(..) | TestSign::Type(_) => &[],

@@ -18,6 +18,36 @@ const BATCH_EVENTS_MAX: usize = 10_000;
 /// More than any provider writes around the events of a body: it is kept with each of them.
 const ENVELOPE_BYTES_MAX: usize = 16 << 10;
 
+/// Why a body is no list of events: a defect of the one event that it then is. It never quotes the body.
+#[derive(Debug)]
+pub(crate) enum NoBatch {
+    NotUtf8,
+    NotJson(serde_json::Error),
+    /// The pointer where the list should be; empty for the body itself.
+    NoList(String),
+    NameTwice,
+    TooMany,
+    EnvelopeTooLong,
+}
+
+impl fmt::Display for NoBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 => f.write_str("the body is not UTF-8"),
+            Self::NotJson(error) => write!(f, "the body is not JSON: {error}"),
+            Self::NoList(list) if list.is_empty() => f.write_str("the body has no list of events"),
+            Self::NoList(list) => write!(f, "the body has no list of events at {list}"),
+            Self::NameTwice => f.write_str(
+                "the body has one name twice around its events: of two readers one takes the first, one the last",
+            ),
+            Self::TooMany => write!(f, "the body holds more than {BATCH_EVENTS_MAX} events"),
+            Self::EnvelopeTooLong => {
+                write!(f, "more than {ENVELOPE_BYTES_MAX} bytes of the body stand around its events")
+            }
+        }
+    }
+}
+
 /// The events of a batch.
 pub(crate) struct Batch<'a> {
     /// The exact text of each.
@@ -32,24 +62,20 @@ pub(crate) struct Batch<'a> {
 /// spoil the others.
 ///
 /// # Errors
-/// Why this is no list of events; the text never quotes the body.
-pub(crate) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String> {
-    let whole = std::str::from_utf8(body).map_err(|_| String::from("the body is not UTF-8"))?;
+/// See [`NoBatch`].
+pub(crate) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, NoBatch> {
+    let whole = std::str::from_utf8(body).map_err(|_| NoBatch::NotUtf8)?;
     let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
     let none = |_| match serde_json::from_str::<&RawValue>(text) {
-        Ok(_) => {
-            format!("the body has no list of events{}", if list.is_empty() { "" } else { " at " }) + list
-        }
-        Err(error) => format!("the body is not JSON: {error}"),
+        Ok(_) => NoBatch::NoList(list.to_owned()),
+        Err(error) => NoBatch::NotJson(error),
     };
     let (elements, fields) = match list.strip_prefix('/') {
         None => (serde_json::from_str::<Vec<&RawValue>>(text).map_err(none)?, Value::Null),
         Some(field) => {
             let Fields { mut fields, is_twice } = serde_json::from_str(text).map_err(none)?;
             if is_twice {
-                return Err(String::from(
-                    "the body has one name twice around its events: of two readers one takes the first, one the last",
-                ));
+                return Err(NoBatch::NameTwice);
             }
             let events = fields.remove(field).map_or("", RawValue::get);
             let events = serde_json::from_str::<Vec<&RawValue>>(events).map_err(none)?;
@@ -59,7 +85,7 @@ pub(crate) fn split<'a>(body: &'a [u8], list: &str) -> Result<Batch<'a>, String>
         }
     };
     if elements.len() > BATCH_EVENTS_MAX {
-        return Err(format!("the body holds more than {BATCH_EVENTS_MAX} events"));
+        return Err(NoBatch::TooMany);
     }
     let elements: Vec<_> = elements.into_iter().map(RawValue::get).collect();
     let envelope = envelope(whole, &elements)?;
@@ -97,14 +123,14 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 /// What stands before the first of these pieces of a text and after the last.
-fn envelope(whole: &str, elements: &[&str]) -> Result<Envelope, String> {
+fn envelope(whole: &str, elements: &[&str]) -> Result<Envelope, NoBatch> {
     let (Some(first), Some(last)) = (elements.first(), elements.last()) else {
         return Ok(Envelope::new("", ""));
     };
     let offset = |piece: &str| piece.as_ptr().addr() - whole.as_ptr().addr();
     let (before, after) = (&whole[..offset(first)], &whole[offset(last) + last.len()..]);
     if before.len() + after.len() > ENVELOPE_BYTES_MAX {
-        return Err(format!("more than {ENVELOPE_BYTES_MAX} bytes of the body stand around its events"));
+        return Err(NoBatch::EnvelopeTooLong);
     }
     Ok(Envelope::new(before, after))
 }

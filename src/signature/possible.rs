@@ -4,13 +4,13 @@
 //! configuration that is good and refuses every delivery costs its owner an evening.
 
 use super::recipe::{CustomScheme, Recipe};
-use super::words::rule;
+use super::words::{SchemeError, rule};
 
 /// Keys that mean nothing where the header holds the secret itself.
 ///
 /// # Errors
 /// One sentence: the key, the value, the rule and what to do.
-pub(crate) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<(), String> {
+pub(crate) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<(), SchemeError> {
     if !signs_nothing {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(crate) fn check_token(custom: &CustomScheme, signs_nothing: bool) -> Result<
 ///
 /// # Errors
 /// As [`check_token`].
-pub(crate) fn check(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), String> {
+pub(crate) fn check(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), SchemeError> {
     if let (Some(unit), "") = (&custom.timestamp_unit, recipe.timestamp) {
         let advice = "there is no timestamp it could be the unit of; set `timestamp` or remove it";
         return Err(rule("timestamp_unit", unit, advice));
@@ -62,14 +62,12 @@ pub(crate) fn check(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), St
         .into_iter()
         .chain([recipe.event_id, recipe.event_type, recipe.object_id].into_iter().flatten().copied());
     match pointers.filter_map(|text| text.strip_prefix("json:")).find(|pointer| !is_pointer(pointer)) {
-        Some(pointer) => {
-            Err(format!("scheme: json:{pointer}: in a JSON pointer ~ is written ~0, and ~1 means a slash"))
-        }
+        Some(pointer) => Err(SchemeError::Pointer(pointer.to_owned())),
         None => Ok(()),
     }
 }
 
-fn challenge(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), String> {
+fn challenge(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), SchemeError> {
     let alone = [("challenge_when", &custom.challenge_when), ("challenge_answer", &custom.challenge_answer)];
     match alone.into_iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
         Some((key, value)) if recipe.challenge.is_empty() => Err(rule(
@@ -82,7 +80,7 @@ fn challenge(recipe: &Recipe<'_>, custom: &CustomScheme) -> Result<(), String> {
 }
 
 /// A separator that is part of what it separates leaves nothing whole.
-fn separator(recipe: &Recipe<'_>) -> Result<(), String> {
+fn separator(recipe: &Recipe<'_>) -> Result<(), SchemeError> {
     let separator = recipe.list_separator;
     if separator.is_empty() {
         return Ok(());

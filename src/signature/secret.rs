@@ -135,6 +135,86 @@ impl Algorithm {
     }
 }
 
+/// Why a secret cannot be a key: the end of a sentence that names it, without a byte of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadKey {
+    /// Not even one byte, for a check by hand.
+    NoBytes,
+    /// Nothing but white space.
+    Empty,
+    /// Only the beginning of one, or one with the version before it that signatures have.
+    NotWhole,
+    /// The version of a signature stands before it; what follows the version.
+    VersionBefore(String),
+    /// Nothing is left of it after this decoding.
+    EmptyDecoded(&'static str),
+    /// It is not written in this encoding.
+    NotEncoded(&'static str),
+    /// For HTTP Basic, without user or password.
+    NoColon,
+    /// Not 32 bytes of a point on that curve.
+    NotEd25519,
+    /// Not the one DER spelling of a point on that curve.
+    NotP256,
+    /// A decoded key so short that it was cut off or is weak.
+    Weak {
+        /// Its length.
+        bytes: usize,
+        /// The least that is taken.
+        min: usize,
+    },
+    /// A text so short that it can be guessed.
+    Guessable {
+        /// The least that is taken, in bytes.
+        min: usize,
+    },
+    /// The algorithm takes no key of this length.
+    Length,
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoBytes => f.write_str("is empty"),
+            Self::Empty => {
+                f.write_str("is empty: anybody could sign with it; set it to what the provider shows")
+            }
+            Self::NotWhole => f.write_str(
+                "is not the whole secret, or has more around it: copy what begins with whsec_, all of it and nothing else",
+            ),
+            Self::VersionBefore(prefix) => write!(
+                f,
+                "begins with \"v1,{prefix}\": \"v1,\" belongs to signatures; leave it out"
+            ),
+            Self::EmptyDecoded(encoding) => {
+                write!(f, "is empty after {encoding} decoding; copy the whole secret")
+            }
+            Self::NotEncoded(encoding) => {
+                write!(f, "is not {encoding}; copy the secret again, exactly as the provider shows it")
+            }
+            Self::NoColon => f.write_str(
+                "has no colon; for HTTP Basic it is the user's name, a colon and the password",
+            ),
+            Self::NotEd25519 => {
+                f.write_str("is no Ed25519 public key (32 bytes); copy the application's public key")
+            }
+            Self::NotP256 => {
+                f.write_str("is no P-256 public key (91 bytes of DER); copy the whole verification key")
+            }
+            Self::Weak { bytes, min } => write!(
+                f,
+                "decodes to {bytes} bytes, below {min}: it was cut off or is too weak; copy the whole secret"
+            ),
+            Self::Guessable { min } => {
+                write!(f, "is under {min} bytes and can be guessed; use a longer one")
+            }
+            Self::Length => f.write_str("has a length that this algorithm takes no key of"),
+        }
+    }
+}
+
+impl std::error::Error for BadKey {}
+
 /// How the configured secret becomes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyForm {
@@ -149,14 +229,14 @@ impl KeyForm {
     /// a text key is taken to the byte.
     ///
     /// # Errors
-    /// What is wrong with the secret, without quoting it.
-    pub(crate) fn key_bytes(self, prefix: &str, secret: &[u8]) -> Result<Vec<u8>, String> {
+    /// See [`BadKey`].
+    pub(crate) fn key_bytes(self, prefix: &str, secret: &[u8]) -> Result<Vec<u8>, BadKey> {
         if self == Self::Text {
             return Ok(strip(secret, prefix.as_bytes()).to_vec());
         }
         let secret = secret.trim_ascii();
         if !prefix.is_empty() && secret.starts_with(format!("v1,{prefix}").as_bytes()) {
-            return Err(format!("begins with \"v1,{prefix}\": \"v1,\" belongs to signatures; leave it out"));
+            return Err(BadKey::VersionBefore(prefix.to_owned()));
         }
         let encoded = strip(secret, prefix.as_bytes());
         let (decoded, name) = match self {
@@ -164,11 +244,9 @@ impl KeyForm {
             Self::Text | Self::Base64 => (LENIENT_BASE64.decode(encoded).ok(), "base64"),
         };
         match decoded {
-            Some(key) if key.is_empty() => {
-                Err(format!("is empty after {name} decoding; copy the whole secret"))
-            }
+            Some(key) if key.is_empty() => Err(BadKey::EmptyDecoded(name)),
             Some(key) => Ok(key),
-            None => Err(format!("is not {name}; copy the secret again, exactly as the provider shows it")),
+            None => Err(BadKey::NotEncoded(name)),
         }
     }
 }
@@ -214,16 +292,14 @@ const P256_SPKI_PREFIX: [u8; 26] = [
 
 impl Keyed {
     /// # Errors
-    /// The bytes cannot be a key of this algorithm; the end of a sentence that names the secret.
-    pub(crate) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, String> {
+    /// The bytes cannot be a key of this algorithm.
+    pub(crate) fn new(algorithm: Algorithm, key: &[u8]) -> Result<Self, BadKey> {
         match algorithm {
-            Algorithm::Sha256 => Hmac::new_from_slice(key).map(Self::Sha256).map_err(in_words),
-            Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(in_words),
-            Algorithm::Sha384 => Hmac::new_from_slice(key).map(Self::Sha384).map_err(in_words),
-            Algorithm::Sha512 => Hmac::new_from_slice(key).map(Self::Sha512).map_err(in_words),
-            Algorithm::Basic if !key.contains(&b':') => Err(String::from(
-                "has no colon; for HTTP Basic it is the user's name, a colon and the password",
-            )),
+            Algorithm::Sha256 => Hmac::new_from_slice(key).map(Self::Sha256).map_err(|_| BadKey::Length),
+            Algorithm::Sha1 => Hmac::new_from_slice(key).map(Self::Sha1).map_err(|_| BadKey::Length),
+            Algorithm::Sha384 => Hmac::new_from_slice(key).map(Self::Sha384).map_err(|_| BadKey::Length),
+            Algorithm::Sha512 => Hmac::new_from_slice(key).map(Self::Sha512).map_err(|_| BadKey::Length),
+            Algorithm::Basic if !key.contains(&b':') => Err(BadKey::NoColon),
             Algorithm::Token | Algorithm::Basic => Ok(Self::Token(Tag::of_token(key))),
             Algorithm::Ed25519 => key
                 .try_into()
@@ -231,16 +307,12 @@ impl Keyed {
                 .and_then(|bytes| ed25519_dalek::VerifyingKey::from_bytes(bytes).ok())
                 .filter(|key| !key.is_weak())
                 .map(|key| Self::Ed25519(Box::new(key)))
-                .ok_or_else(|| {
-                    String::from("is no Ed25519 public key (32 bytes); copy the application's public key")
-                }),
+                .ok_or(BadKey::NotEd25519),
             Algorithm::EcdsaP256 => key
                 .strip_prefix(&P256_SPKI_PREFIX)
                 .and_then(|point| p256::ecdsa::VerifyingKey::from_sec1_bytes(point).ok())
                 .map(|key| Self::EcdsaP256(Box::new(key)))
-                .ok_or_else(|| {
-                    String::from("is no P-256 public key (91 bytes of DER); copy the whole verification key")
-                }),
+                .ok_or(BadKey::NotP256),
         }
     }
 
@@ -407,10 +479,6 @@ fn mac_tag<'a, M: hmac::Mac + Clone>(mac: &M, pieces: impl Iterator<Item = &'a [
     Tag::of(&mac.finalize().into_bytes())
 }
 
-fn in_words(error: hmac::digest::InvalidLength) -> String {
-    error.to_string()
-}
-
 fn unhex_any_case(text: &[u8]) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_chunks::<2>();
     if !rest.is_empty() {
@@ -507,9 +575,9 @@ mod tests {
         assert_eq!(key(KeyForm::Base64, "whsec_AAE").unwrap(), [0, 1]);
         assert_eq!(key(KeyForm::Hex, "00FFab").unwrap(), [0, 255, 171]);
         assert_eq!(KeyForm::Text.key_bytes("", b"a\n").unwrap(), b"a\n");
-        assert!(key(KeyForm::Base64, "v1,whsec_AAEC").unwrap_err().contains("v1,"));
-        assert!(key(KeyForm::Base64, "whsec_").unwrap_err().contains("empty"));
-        assert!(key(KeyForm::Base64, "whsec_!!!!").unwrap_err().contains("not base64"));
-        assert!(key(KeyForm::Hex, "abc").unwrap_err().contains("not hex"));
+        assert!(key(KeyForm::Base64, "v1,whsec_AAEC").unwrap_err().to_string().contains("v1,"));
+        assert!(key(KeyForm::Base64, "whsec_").unwrap_err().to_string().contains("empty"));
+        assert!(key(KeyForm::Base64, "whsec_!!!!").unwrap_err().to_string().contains("not base64"));
+        assert!(key(KeyForm::Hex, "abc").unwrap_err().to_string().contains("not hex"));
     }
 }

@@ -14,6 +14,7 @@ use super::read::Presented;
 use super::scheme::{Scheme, TimestampPlace};
 use super::secret::{Algorithm, Keyed, Secret, Tag};
 use super::sources::Source;
+use super::words::SchemeError;
 
 /// A delivery to be signed.
 #[derive(Clone, Copy)]
@@ -50,7 +51,7 @@ pub fn sign(
     scheme: &Scheme,
     secret: &Secret,
     unsigned: &Unsigned<'_>,
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<(String, String)>, SchemeError> {
     let mut signed = identity_headers(scheme, unsigned);
     let ts = match scheme.timestamp.as_ref() {
         Some(timestamp) => timestamp.unit.write(unsigned.signed_at_s),
@@ -101,7 +102,7 @@ pub fn with_time_and_signature(
     secret: &Secret,
     body: Vec<u8>,
     signed_at_s: i64,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, SchemeError> {
     let time = scheme.timestamp.as_ref().and_then(|timestamp| match &timestamp.place {
         TimestampPlace::Json(pointer) => Some((pointer, timestamp.unit)),
         TimestampPlace::Header(_) | TimestampPlace::Pair(_) => None,
@@ -140,23 +141,19 @@ fn tags(
     delivery: &Delivery<'_>,
     id: &str,
     ts: &str,
-) -> Result<Vec<Tag>, String> {
+) -> Result<Vec<Tag>, SchemeError> {
     if !scheme.can_sign() {
-        return Err(String::from(
-            "the provider signs with a private key that only it has (the configured key is the public one): inboxd can verify its deliveries but not make them",
-        ));
+        return Err(SchemeError::PrivateKey);
     }
-    let mut keys =
-        scheme.keys_of(secret.expose()).map_err(|problem| format!("secret {} {problem}", secret.label()))?;
+    let refused = |why| SchemeError::Secret { label: secret.label().to_owned(), why, elsewhere: None };
+    let mut keys = scheme.keys_of(secret.expose()).map_err(refused)?;
     if scheme.signs_both {
         keys.reverse();
     } else {
         keys.truncate(1);
     }
     let parsed = scheme.parsed_first(delivery);
-    let made = scheme.made(delivery, parsed.as_ref()).map_err(|_| {
-        String::from("the body is neither a form nor JSON with the fields this provider signs")
-    })?;
+    let made = scheme.made(delivery, parsed.as_ref()).map_err(|_| SchemeError::Unsignable)?;
     let presented = Presented {
         algorithm: scheme.algorithm,
         candidates: Vec::new(),
@@ -168,9 +165,10 @@ fn tags(
         parsed,
     };
     let tag = |key: &Vec<u8>| {
-        Keyed::new(scheme.algorithm, key)?
+        Keyed::new(scheme.algorithm, key)
+            .map_err(refused)?
             .tag(scheme.pieces(delivery, &presented))
-            .ok_or_else(|| String::from("this key makes no signatures"))
+            .ok_or(SchemeError::PrivateKey)
     };
     keys.iter().map(tag).collect()
 }
@@ -188,4 +186,79 @@ fn identity_headers(scheme: &Scheme, unsigned: &Unsigned<'_>) -> Vec<(String, St
         Some((first_header(&scheme.sources.event_type)?, event.to_owned()))
     });
     id.into_iter().chain(event_type).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recipe::Recipe;
+    use super::*;
+
+    const SECRET: &str = "sixteen bytes or more";
+
+    fn signature(scheme: &Scheme, content_type: &str, body: &[u8]) -> (String, String) {
+        let unsigned = Unsigned {
+            method: "POST",
+            url: "",
+            content_type,
+            event_id: "",
+            event_type: None,
+            signed_at_s: 1_700_000_000,
+            body,
+        };
+        let mut headers = sign(scheme, &Secret::new("env:SECRET", SECRET), &unsigned).unwrap();
+        headers.pop().unwrap()
+    }
+
+    fn verifies(scheme: &Scheme, lines: &[(&str, &str)], body: &[u8]) -> bool {
+        let headers: Headers = lines.iter().copied().collect();
+        let delivery = Delivery { method: "POST", url: "", headers: &headers, body };
+        let key = scheme.key(Secret::new("env:SECRET", SECRET)).unwrap();
+        scheme.present(&delivery).is_ok_and(|presented| {
+            key.keyed(presented.algorithm).any(|keyed| {
+                let judge = scheme.judge(keyed, &delivery, &presented);
+                presented.candidates.iter().any(|candidate| judge.accepts(candidate).into())
+            })
+        })
+    }
+
+    #[test]
+    fn a_form_may_be_signed_by_its_inner_json() {
+        let recipe = Recipe {
+            signature_header: "X-Sig",
+            form_field: "payload",
+            form_field_signed: true,
+            ..Recipe::PLAIN
+        };
+        let scheme = Scheme::of_preset(&recipe, &[], &[]).unwrap();
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        let (_, inner) = signature(&scheme, "application/json", b"{\"a\":\" \"}");
+        let body = b"payload=%7B%22a%22%3A%22+%22%7D";
+        assert_eq!(signature(&scheme, form.1, body).1, inner);
+        assert!(verifies(&scheme, &[("X-Sig", &inner), form], body));
+        assert!(!verifies(&scheme, &[("X-Sig", &inner)], body));
+        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], b"payload=%7B%7D"));
+        let twice = b"payload=%7B%22a%22%3A%22+%22%7D&payload=1";
+        assert!(!verifies(&scheme, &[("X-Sig", &inner), form], twice));
+    }
+
+    #[test]
+    fn a_prefix_may_be_optional_and_elements_have_blanks_around_them() {
+        let recipe = Recipe {
+            signature_header: "X-Sig",
+            prefix: "sha256=",
+            prefix_optional: true,
+            list_separator: ",",
+            ..Recipe::PLAIN
+        };
+        let loose = Scheme::of_preset(&recipe, &[], &[]).unwrap();
+        let recipe = Recipe { prefix_optional: false, ..recipe };
+        let strict = Scheme::of_preset(&recipe, &[], &[]).unwrap();
+        let (_, with) = signature(&loose, "", b"{}");
+        let without = with.trim_start_matches("sha256=");
+        let spaced = format!("sha256=00, SHA256= {}", without.to_uppercase());
+        for (value, in_strict) in [(with.as_str(), true), (without, false), (&spaced, true)] {
+            assert!(verifies(&loose, &[("x-sig", value)], b"{}"), "{value}");
+            assert_eq!(verifies(&strict, &[("x-sig", value)], b"{}"), in_strict, "{value}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::delivery::{Headers, rename};
 use super::recipe::Recipe;
-use super::words::{is_header_name, rule};
+use super::words::{SchemeError, is_header_name, rule};
 use crate::encode::hex;
 
 /// Keys are at most this long, in bytes.
@@ -25,7 +25,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) fn parse(key: &str, text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(key: &str, text: &str) -> Result<Self, SchemeError> {
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Self::Header(name.to_owned())),
             Some(("json", pointer)) if pointer.starts_with('/') => Ok(Self::Json(pointer.to_owned())),
@@ -68,7 +68,7 @@ pub(crate) enum KeyPiece {
 }
 
 impl KeyPiece {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, SchemeError> {
         match text {
             "body-sha256" => Ok(Self::BodyHash),
             "arrival" => Ok(Self::Arrival),
@@ -97,7 +97,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn build(recipe: &Recipe<'_>) -> Result<Self, String> {
+    pub(crate) fn build(recipe: &Recipe<'_>) -> Result<Self, SchemeError> {
         let list = |key: &str, texts: &[&str]| {
             texts.iter().map(|text| Source::parse(key, text)).collect::<Result<Vec<_>, _>>()
         };

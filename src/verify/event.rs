@@ -162,7 +162,7 @@ impl VerifiedEvent {
     }
 
     /// The body as JSON (for form bodies: the JSON inside the form, or its fields); `Null` where it could not
-    /// be parsed. After [`super::Verifier::read_only`] only the fields named there are in it.
+    /// be parsed. After [`super::verifier::Verifier::read_only`] only the fields named there are in it.
     pub fn json(&self) -> &Value {
         &self.json
     }

@@ -231,7 +231,7 @@ impl Target {
         let event_type = (!parcel.topic.is_empty()).then_some(parcel.topic);
         let scheme = endpoint.config.verifier.scheme();
         let url = self.url(parcel);
-        sign(scheme, secret, &unsigned(parcel, (&url, parcel.event_id, event_type), now_ms))
+        Ok(sign(scheme, secret, &unsigned(parcel, (&url, parcel.event_id, event_type), now_ms))?)
     }
 }
 

@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{Verifier, age_ms, skew_s};
+use super::verifier::{Verifier, age_ms, skew_s};
 use crate::providers::{self, Provider};
 use crate::signature::{
     BadDigest, Delivery, EventId, Headers, Judge, Key, KeyForm, Keyed, Malformed, Parsed, Presented,
-    Rejection, SECONDS_BELOW, Scheme, Secret, Source, TimeUnit, Timestamp, identify, joined, parse_element,
-    rename, split,
+    Rejection, SECONDS_BELOW, Scheme, SchemeError, Secret, Source, TimeUnit, Timestamp, identify, joined,
+    parse_element, rename, split,
 };
 
 mod rewritten;
@@ -181,7 +181,12 @@ pub fn report(
 }
 
 /// The same with a verifier that is there already. `problems` are those of secrets that it has no key of.
-pub fn report_of(verifier: &Verifier, problems: &[String], delivery: &Delivery<'_>, now_s: i64) -> Report {
+pub fn report_of(
+    verifier: &Verifier,
+    problems: &[SchemeError],
+    delivery: &Delivery<'_>,
+    now_s: i64,
+) -> Report {
     let scheme = verifier.scheme();
     let presented = scheme.present(delivery).ok();
     let signed = presented.map(|presented| Signed::of(scheme, delivery, &presented));
