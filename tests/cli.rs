@@ -75,7 +75,7 @@ fn a_failure_at_the_receivers_side_is_not_called_a_refusal() {
     daemon.sql().execute_batch(broken).unwrap();
     let failed = daemon.inboxd(&["send", "stripe", "invoice.paid", "--id", "evt_f"]);
     assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stderr.contains("failed at its own side (500)"), "{failed:?}");
+    assert!(failed.stderr.contains("failed (500); its log says why"), "{failed:?}");
     assert!(!failed.stderr.contains("genuine"), "{failed:?}");
     // nothing of it is stored, and whoever looks for it is told why
     for verb in [&["events", "show", "evt_f"][..], &["retry", "evt_f"]] {
@@ -100,7 +100,7 @@ fn a_copy_that_is_told_to_wait_for_the_other_is_no_refusal() {
         inboxd(dir.path(), &[&["send", "github", "ping"][..], &to].concat())
     };
     let one = send("1");
-    assert!(one.code == 6 && one.stderr.contains("another copy of it (409)"), "{one:?}");
+    assert!(one.code == 6 && one.stderr.contains("another copy of the event (409)"), "{one:?}");
     assert_eq!(send("2").code, 0);
 }
 

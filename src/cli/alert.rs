@@ -10,11 +10,11 @@ use super::{Context, Exit, Failure, put};
 /// Test the alert channel
 #[derive(Debug, Subcommand)]
 pub(crate) enum AlertVerb {
-    /// Send a test message the way [alert] says
+    /// Send a test message as [alert] says
     Test,
 }
 
-/// Sends one message the way `[alert]` says.
+/// Sends one message as `[alert]` says.
 pub(crate) fn run(verb: &AlertVerb, context: &Context) -> Result<(), Failure> {
     match verb {
         AlertVerb::Test => {}
@@ -29,5 +29,5 @@ pub(crate) fn run(verb: &AlertVerb, context: &Context) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Failed, "the message could not be sent").because(error))?;
     let Sent { to, message, answer } = &sent;
     let [to, message, answer] = [to, message, answer].map(|text| printable(text));
-    put(&format!("sent to  {to}\nmessage  {message}\nanswer   {answer}\nlook whether it arrived\n"))
+    put(&format!("sent to  {to}\nmessage  {message}\nanswer   {answer}\ncheck that it arrived\n"))
 }

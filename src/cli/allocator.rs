@@ -1,28 +1,28 @@
-//! The C library's memory allocator, told to give large blocks back.
+//! Makes the C library's allocator return large blocks to the system.
 //!
-//! glibc keeps what was freed: after one body of 25 MB it serves the next ones from heaps of its own, one for each
-//! few threads, and a heap is hardly ever given back. What the front counts as 64 MiB was 600 MiB of memory,
-//! and stayed so. With a fixed threshold every block of 128 KiB or more is memory of its own, and is gone when it
-//! is freed. Only the environment of a start can say so (a call of `mallopt` would be unsafe code), so `serve`
-//! starts itself once more in its own process, with that environment.
+//! glibc keeps freed memory: after one body of 25 MB it serves the next ones from arenas, one per few threads, and
+//! hardly ever returns an arena. The 64 MiB that the front allows became 600 MiB of memory, and stayed so. With a
+//! fixed threshold every block of 128 KiB or more is a mapping of its own, which goes back when it is freed. Only
+//! the environment at the start can set the threshold (calling `mallopt` would be unsafe code), so `serve` starts
+//! itself once more in its own process, with that environment.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use crate::config::environment;
 
-/// Says that this is the second start. The allocator's own variables would not do: for a binary with
-/// capabilities the C library takes them away.
+/// Marks the second start. The allocator's own variables cannot mark it: the C library removes them for a binary
+/// with capabilities.
 const STARTED_AGAIN: &str = "INBOXD_ALLOCATOR_SET";
 
-/// Bytes from which a block is memory of its own.
+/// From this size in bytes a block is a mapping of its own.
 const MMAP_THRESHOLD: &str = "131072";
 
-/// Heaps for all that is smaller; the default grows with the processors.
+/// Arenas for smaller blocks; the default grows with the processors.
 const ARENAS_MAX: &str = "8";
 
-/// Starts the process again with the allocator's settings, unless they are there or are the user's own. Where that is
-/// not possible the process goes on without: it then needs more memory under large bodies.
+/// Starts the process again with the allocator's settings, unless this process or the user has set them. If that is
+/// not possible the process continues without them, and needs more memory under large bodies.
 pub(crate) fn give_back_large_blocks() {
     let is_set = |variable| environment(variable).is_some();
     if !cfg!(target_env = "gnu")
@@ -37,7 +37,7 @@ pub(crate) fn give_back_large_blocks() {
     if program.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"ld")) {
         return;
     }
-    // returns only where it failed
+    // returns only if it failed
     let _failed = Command::new(program)
         .arg0(name)
         .args(arguments)

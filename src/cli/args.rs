@@ -1,4 +1,4 @@
-//! The options that every verb takes, and those that several share. What a single verb takes stands in its own file.
+//! The options that every verb takes, and those that several share. Options of a single verb are in the verb's file.
 //!
 //! Parsing, `--help`, the completions and the manual are all made from these types.
 
@@ -31,10 +31,10 @@ fn version() -> &'static str {
 /// How a list is shown.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ListArgs {
-    /// Oldest first, and go on with what is new as it comes, until Ctrl-C
+    /// Oldest first, then show new rows as they come, until Ctrl-C
     #[arg(long)]
     pub(crate) follow: bool,
-    /// On a terminal too, all columns in full
+    /// Show all columns in full, on a terminal too
     #[arg(long)]
     pub(crate) wide: bool,
 }
@@ -67,12 +67,12 @@ pub(crate) struct SharedFilters {
 /// How long a list may be.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Limit {
-    /// At most so many [default: 50 in lists, all where something is done]
+    /// The most to take [default: 50 in lists, no limit for acts]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
 }
 
-/// Names that completions offer. Any other text is taken as well: the verb knows better why it is wrong.
+/// Names that completions offer. Any other text is accepted too, because the verb explains a wrong name better.
 #[derive(Debug, Clone)]
 pub(crate) struct Names(pub(crate) Vec<&'static str>);
 

@@ -9,25 +9,25 @@ use super::{Context, Failure, put};
 /// Print shell completions
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Exit 0. The script knows the providers, and the endpoints and destinations that are configured now.
+/// Exit 0. The script knows the providers, and the endpoints and destinations of the current configuration.
 pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> Result<(), Failure> {
     let mut script = Vec::new();
     let mut command = Cli::command();
-    // without a configuration that can be read there are no names to offer
+    // without a readable configuration there are no names to offer
     if let Ok(instance) = Instance::load(context.config_file()) {
         command = with_names(command, &instance);
     }
-    // into memory first: the generator panics where its output cannot be written
+    // into memory first, because the generator panics if its output cannot be written
     clap_complete::generate(args.shell, &mut command, "inboxd", &mut script);
     put(&String::from_utf8_lossy(&script))
 }
 
-/// They last as long as the process, which ends at once.
+/// Leaks the names: they last as long as the process, which ends at once.
 fn names(names: &[String]) -> Names {
     Names(names.iter().map(|name| &*name.clone().leak()).collect())
 }

@@ -22,7 +22,7 @@ use super::{Context, Exit, Failure, put, put_lines, say};
 pub(crate) enum EventsVerb {
     /// List events, newest first
     List(EventsListArgs),
-    /// Show one event with all that is known about it
+    /// Show one event with everything known about it
     Show(EventsShowArgs),
     /// Print one event's body, byte for byte
     Body(EventsBodyArgs),
@@ -55,7 +55,7 @@ pub(crate) struct EventsShowArgs {
 pub(crate) struct EventsBodyArgs {
     #[command(flatten)]
     pub(crate) event: EventArgs,
-    /// Instead, the other body of this number that came under the id [default: 1]
+    /// Print another body that came under this id instead, by its number [default: 1]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1")]
     pub(crate) conflict: Option<usize>,
 }
@@ -65,22 +65,22 @@ pub(crate) struct EventsBodyArgs {
 pub(crate) struct EventArgs {
     /// The provider's event id
     pub(crate) event_id: String,
-    /// The endpoint, where the id is found on several
+    /// The endpoint, if several have an event with this id
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
 }
 
-/// The state of events that are not stored, because their work fails.
+/// The state of events that are not stored because their handler fails.
 pub(crate) const FAILING: &str = "failing";
 
-/// The filters of events; they add up.
+/// The filters of events; an event must match all of them.
 #[derive(Debug, Args)]
 pub(crate) struct Filters {
     #[command(flatten)]
     pub(crate) shared: SharedFilters,
     /// Only in this state
     ///
-    /// "failing": events whose work fails, so that they are not stored and the provider sends them again
+    /// "failing": events whose handler fails. They are not stored, and their provider sends them again
     #[arg(long, value_parser = ["pending", "processing", "done", "ignored", "quarantined", FAILING])]
     pub(crate) state: Option<String>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn run(verb: &EventsVerb, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// Rows of one look at what is new.
+/// Rows read per poll for new events.
 const STRETCH: u32 = 500;
 
 const COLUMNS: [Column; 7] = [
@@ -125,7 +125,7 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     if filter.state.as_deref() == Some(FAILING) {
         return list_failing(args, &conn, &filter);
     }
-    // before the list: what is stored in between is shown as new, not lost
+    // read before the list, so that an event stored in between is shown as new and not lost
     let last_id = inbox::last_id(&conn).map_err(read_failed)?;
     let (mut events, goes_on) = store::bounded(limit, |limit| inbox::list(&conn, &filter, limit))?;
     drop(conn);
@@ -150,7 +150,7 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
     show(&events)
 }
 
-/// Events that match and are new, and the latest row of all.
+/// New events that match, and the latest row of all.
 fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Event>, i64)> {
     let last_id = inbox::last_id(conn)?;
     let events = inbox::list_after(conn, filter, after_id, STRETCH)?;
@@ -173,7 +173,7 @@ fn row(event: &Event) -> Vec<String> {
     ]
 }
 
-/// Events that are not stored: all that is known of them is that their work fails.
+/// Events that are not stored: only the failure of their handler is known.
 fn list_failing(args: &EventsListArgs, conn: &Connection, filter: &Filter) -> Result<(), Failure> {
     let limit = args.filters.shared.limit;
     let (events, goes_on) = store::bounded(limit, |limit| failures::list(conn, filter, limit))?;
@@ -182,7 +182,7 @@ fn list_failing(args: &EventsListArgs, conn: &Connection, filter: &Filter) -> Re
         return put_lines(events.iter().map(failing_json));
     }
     if events.is_empty() {
-        say("no event fails");
+        say("no event is failing");
         return Ok(());
     }
     let row = |event: &FailingEvent| {

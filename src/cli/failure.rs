@@ -27,20 +27,20 @@ pub(crate) enum Exit {
 impl Exit {
     /// All of them with their meaning, for the manual.
     pub(crate) const ALL: [(Self, &'static str); 11] = [
-        (Self::Ok, "done; also where nothing matched"),
-        (Self::Failed, "failed, for a reason that has no number of its own"),
-        (Self::Usage, "the command line makes no sense"),
-        (Self::Config, "the configuration cannot be used; starting again does not help"),
-        (Self::NotFound, "the thing named does not exist"),
+        (Self::Ok, "done; also if nothing matched"),
+        (Self::Failed, "failed, for a reason without a code of its own"),
+        (Self::Usage, "usage: the command line is wrong"),
+        (Self::Config, "the configuration cannot be used; a restart does not help"),
+        (Self::NotFound, "not found: the event, endpoint or file that was named does not exist"),
         (
             Self::Refused,
             "refused: it needs a flag such as --force or --yes, or the database is not inboxd's, newer or altered",
         ),
         (Self::Busy, "the database or an address is in use, or the daemon cannot be reached"),
         (Self::Unverified, "a signature did not hold, or the data is damaged"),
-        (Self::Unhealthy, "running, but not well"),
-        (Self::Internal, "a bug"),
-        (Self::Temporary, "a fault of the machine that may pass: disk full, I/O error"),
+        (Self::Unhealthy, "unhealthy: it runs, but something is not well"),
+        (Self::Internal, "internal error: a bug"),
+        (Self::Temporary, "temporary: the storage failed (disk full, I/O error); start it again"),
     ];
 
     /// The number.
@@ -55,7 +55,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a verb did not do what it was asked to.
+/// Why a verb failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -76,7 +76,7 @@ impl Failure {
         self
     }
 
-    /// stdout cannot be written. A reader that has seen enough (`| head`) is no failure at all.
+    /// stdout cannot be written. A reader that closes the pipe early (`| head`) is not a failure.
     pub(crate) fn of_stdout(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Exit::Ok, "");
@@ -104,7 +104,7 @@ impl Failure {
     }
 }
 
-/// The one mapping from what is wrong with the storage to a number, for `serve` and for all that read.
+/// The one mapping from storage errors to exit codes, for `serve` and for all reading verbs.
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let exit = match &error {
@@ -113,7 +113,7 @@ impl From<OpenError> for Failure {
             OpenError::Refused { .. } => Exit::Refused,
             OpenError::Damaged { .. } => Exit::Unverified,
             OpenError::Denied(_) => Exit::Failed,
-            // a path that cannot be one is the configuration's fault; a disk or an owner may be right in an hour
+            // a path that cannot exist is a mistake in the configuration; a disk or an owner may be corrected in an hour
             OpenError::Unusable { source, .. } if is_of_the_path(source) => Exit::Config,
             OpenError::Unusable { .. } => Exit::Temporary,
             OpenError::Sql { source, .. } if open::is_busy_error(source) => Exit::Busy,
@@ -128,7 +128,7 @@ fn is_of_the_path(error: &io::Error) -> bool {
     matches!(error.kind(), AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound)
 }
 
-/// The error's own lines are complete sentences with file and key; nothing is put before them.
+/// The error's lines are complete sentences with file and key, so no message precedes them.
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::new(Exit::Config, "").because(error)

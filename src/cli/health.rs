@@ -15,7 +15,7 @@ pub(crate) struct HealthArgs {
     pub(crate) json: bool,
 }
 
-/// Exit 0 for ready, 8 for everything else.
+/// Exit 0 if it is ready, else 8.
 pub(crate) fn run(args: &HealthArgs, context: &Context) -> Result<(), Failure> {
     let instance = Instance::load(context.config_file())?;
     let asked = ask(&instance);

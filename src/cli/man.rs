@@ -43,7 +43,7 @@ fn render(page: &mut Vec<u8>) -> io::Result<()> {
     page.write_all(files_and_environment().render().as_bytes())
 }
 
-/// A verb and the verbs below it.
+/// A verb and its sub-verbs.
 fn push_verb(roff: &mut Roff, verb: &Command) {
     if verb.has_subcommands() {
         return verb.get_subcommands().for_each(|inner| push_verb(roff, inner));
@@ -73,7 +73,7 @@ fn sentence(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
-/// What `providers show` says, for all of them.
+/// The facts of `providers show`, for all providers.
 fn providers() -> Result<Roff, Failure> {
     let mut roff = Roff::new();
     roff.control("SH", ["PROVIDERS"]);
@@ -101,26 +101,18 @@ fn files_and_environment() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["FILES"]);
     for file in DEFAULT_FILES {
-        push_term(
-            &mut roff,
-            file,
-            "the configuration; the first that exists is taken where --config is not given",
-        );
+        push_term(&mut roff, file, "the configuration; without --config, the first file that exists");
     }
     push_term(
         &mut roff,
         "inboxd-data/",
-        "database and secrets of a development instance, which runs where there is no file",
+        "database and secrets of a development instance, which runs without a configuration file",
     );
     roff.control("SH", ["ENVIRONMENT"]);
-    push_term(
-        &mut roff,
-        "RUST_LOG",
-        "what serve logs: error, warn, info (where it is not set), debug, trace",
-    );
+    push_term(&mut roff, "RUST_LOG", "what serve logs: error, warn, info (the default), debug, trace");
     push_term(&mut roff, "STRIPE_WEBHOOK_SECRET, GITHUB_WEBHOOK_SECRET", "secrets of a development instance");
-    push_term(&mut roff, "CREDENTIALS_DIRECTORY", "where \"credential:NAME\" is read; systemd sets it");
-    push_term(&mut roff, "RUNTIME_DIRECTORY", "where the private socket is made; systemd sets it");
+    push_term(&mut roff, "CREDENTIALS_DIRECTORY", "the folder of \"credential:NAME\"; systemd sets it");
+    push_term(&mut roff, "RUNTIME_DIRECTORY", "the folder of the private socket; systemd sets it");
     push_term(
         &mut roff,
         "LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC",

@@ -1,6 +1,6 @@
 //! The command line: one file per verb, and the only code that prints.
 //!
-//! Data goes to stdout, talk to stderr. A verb returns a `Failure`, and only [`main`] turns it into
+//! Data goes to stdout, messages to stderr. A verb returns a `Failure`, and only [`main`] turns it into
 //! text and an exit code. Nothing here asks questions, and no secret is ever an argument.
 
 use std::fs::File;
@@ -71,7 +71,7 @@ pub fn main(registry: Registry) -> ExitCode {
     exit.into()
 }
 
-/// Runs what was typed and says why it failed, if it did.
+/// Parses and runs the command line, and prints why it failed.
 fn typed(registry: Registry) -> Exit {
     process::keep_to_itself();
     let cli = match Cli::try_parse() {
@@ -153,7 +153,7 @@ impl Verb {
     }
 }
 
-/// What every verb may need.
+/// Shared by all verbs.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// `--config`
@@ -191,7 +191,7 @@ pub(crate) fn put(data: &str) -> Result<(), Failure> {
     written.map_err(Failure::of_stdout)
 }
 
-/// A stream of data to stdout, for what may be too long to be kept in memory.
+/// A stream of data to stdout, for output that may be too long to keep in memory.
 #[derive(Debug)]
 pub(crate) struct Data(BufWriter<StdoutLock<'static>>);
 
@@ -206,7 +206,7 @@ impl Data {
         self.0.write_all(data.as_bytes()).map_err(Failure::of_stdout)
     }
 
-    /// What is buffered reaches stdout, or the failure is told.
+    /// Flushes the buffer to stdout, and returns a failure to do so.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         self.0.flush().map_err(Failure::of_stdout)
     }
@@ -248,7 +248,7 @@ fn unreadable(path: &Path, what: &str, error: io::Error) -> Failure {
     Failure::new(exit, format!("cannot read {what} from {}", path.display())).because(error)
 }
 
-/// What may have been meant by a provider's name that is none.
+/// Advice for an unknown provider's name.
 pub(crate) fn provider_advice(typed: &str) -> String {
     let known = preset_names();
     match closest(typed, known.iter().copied()) {
@@ -257,14 +257,14 @@ pub(crate) fn provider_advice(typed: &str) -> String {
     }
 }
 
-/// Says something to the person at the terminal, [`printable`] but for its line breaks.
+/// Prints a message to the person at the terminal, [`printable`] except for its line breaks.
 pub(crate) fn say(text: &str) {
     for line in text.split('\n') {
         logging::say(&printable(line));
     }
 }
 
-/// Says what failed and hands on the exit code.
+/// Prints the failure and returns its exit code.
 fn conclude(result: Result<(), Failure>) -> Exit {
     let Err(failure) = result else {
         return Exit::Ok;

@@ -1,4 +1,4 @@
-//! `outbox`: what is sent to destinations, how it goes, and what a person can do about it.
+//! `outbox`: shows what is sent to destinations, and lets a person retry, pause and resume it.
 
 use crate::admin::acts::{self, Requeued, Trail};
 use crate::clock;
@@ -13,7 +13,7 @@ use super::store::{self, counted, fields, read_failed, short_time, since_and_unt
 use super::table::{Column, List, flexible, whole};
 use super::{Context, Exit, Failure, put, put_lines, say};
 
-/// Look at what is sent to destinations, and steer it
+/// Look at what is sent to destinations; retry, pause and resume it
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxVerb {
     /// List rows, newest first
@@ -22,7 +22,7 @@ pub(crate) enum OutboxVerb {
     Show(OutboxRowArgs),
     /// Put rows that wait, or were given up, back to work now
     Retry(OutboxRetryArgs),
-    /// Stop sending to a destination; what is queued waits
+    /// Stop sending to a destination; its rows wait
     Pause(OutboxPauseArgs),
     /// Send to a destination again
     Resume(OutboxPauseArgs),
@@ -70,12 +70,12 @@ pub(crate) struct OutboxPauseArgs {
     pub(crate) destination: String,
 }
 
-/// The filters of outbox rows; they add up.
+/// The filters of outbox rows; a row must match all of them.
 #[derive(Debug, Args)]
 pub(crate) struct OutboxFilters {
     #[command(flatten)]
     pub(crate) shared: SharedFilters,
-    /// Only what this event led to
+    /// Only rows of this event
     #[arg(long, value_name = "EVENT_ID")]
     pub(crate) event: Option<String>,
     /// Only for this destination
@@ -97,7 +97,7 @@ const COLUMNS: [Column; 8] = [
     flexible("LAST ERROR", 12, 0),
 ];
 
-/// Rows read at once where all are looked at.
+/// Rows read at once when all are looked at.
 const STRETCH: u32 = 500;
 
 /// `list`, `show`, `retry`, `pause` and `resume`.
@@ -139,7 +139,7 @@ fn list(args: &OutboxListArgs, context: &Context) -> Result<(), Failure> {
     show(&found)
 }
 
-/// Rows that match and are new, and the latest row of all.
+/// New rows that match, and the latest row of all.
 fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Operation>, i64)> {
     let last_id = outbox::last_id(conn)?;
     let rows = outbox::list_after(conn, filter, after_id, STRETCH)?;
@@ -191,7 +191,7 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
         vec![
             attempt.number.to_string(),
             time(attempt.started_at_ms),
-            attempt.result.clone().unwrap_or_else(|| "runs, or died with its process".to_owned()),
+            attempt.result.clone().unwrap_or_else(|| "is running, or ended with its process".to_owned()),
             cell(attempt.status),
             cell(attempt.duration_ms),
             attempt.error.clone().or_else(|| attempt.excerpt.clone()).unwrap_or_default(),
@@ -199,7 +199,7 @@ fn show(args: &OutboxRowArgs, context: &Context) -> Result<(), Failure> {
     };
     let attempts: Vec<_> = attempts.iter().map(attempt).collect();
     let history = table(&["ATTEMPT", "STARTED", "RESULT", "STATUS", "MS", "ANSWER"], &attempts);
-    // of what was delivered or given up it says nothing
+    // it says nothing about rows that were delivered or given up
     let left_out: &[&str] = if is_open { &[] } else { &["available_at_ms"] };
     put(&format!("{}\n{history}", fields(&json, left_out)))
 }
@@ -226,7 +226,7 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
     let most = args.filters.shared.limit.limit.map_or(usize::MAX, |limit| limit as usize);
     let chosen = choose(&conn, &filter, most)?;
     if chosen.is_empty() {
-        say("no row that matches waits or was given up");
+        say("no matching row is pending or dead");
         return Ok(());
     }
     if !args.yes {
@@ -312,14 +312,14 @@ fn pause(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
     let (conn, name) = (for_destination(args, context)?, &args.destination);
     let (by, now_ms) = (store::by(), clock::now_ms());
     let is_new = store::change(&conn, |tx| acts::pause(tx, name, &by, now_ms))?;
-    put(&format!("{name} {}\n", if is_new { "is paused; what is queued waits" } else { "was paused before" }))
+    put(&format!("{name} {}\n", if is_new { "is paused; its rows wait" } else { "was paused before" }))
 }
 
 fn resume(args: &OutboxPauseArgs, context: &Context) -> Result<(), Failure> {
     let (conn, name) = (for_destination(args, context)?, &args.destination);
     let (by, now_ms) = (store::by(), clock::now_ms());
     let was_paused = store::change(&conn, |tx| acts::resume(tx, name, &by, now_ms))?;
-    put(&format!("{name} {}\n", if was_paused { "is sent to again" } else { "was not paused" }))
+    put(&format!("{name} {}\n", if was_paused { "is resumed" } else { "was not paused" }))
 }
 
 /// The database, if the destination exists.

@@ -1,4 +1,4 @@
-//! What this process does about itself before anything else: it holds secrets.
+//! Protects the process before it does anything else, because it holds secrets.
 
 use rustix::fs::Mode;
 use rustix::process::{
@@ -9,7 +9,7 @@ use rustix::process::{
 /// for its user only, whatever the shell's umask.
 pub(crate) fn keep_to_itself() {
     umask(Mode::RWXG | Mode::RWXO);
-    // neither fails for a process that only gives something up; if one did, nothing would be worse than before
+    // giving up a right cannot fail; if it did, the process would be no less safe than before
     set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap_or_default();
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum }).unwrap_or_default();

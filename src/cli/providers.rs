@@ -1,4 +1,4 @@
-//! `providers`: the presets, printed from the table they are.
+//! `providers`: prints the table of providers.
 
 use crate::config::closest;
 use crate::providers::{self, Handshake, Preset, Provider};
@@ -13,9 +13,9 @@ use super::{Exit, Failure, put, put_lines};
 /// Look at the providers that can be named in the configuration
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProvidersVerb {
-    /// List every provider with what is special about it
+    /// List every provider with its peculiarities
     List(ProvidersListArgs),
-    /// Show one provider: what to click, which header arrives, how it retries, what to configure
+    /// Show one provider: how to set it up, its headers, its retries, and what to configure
     Show(ProviderArgs),
 }
 
@@ -91,7 +91,7 @@ fn unknown(name: &str) -> Failure {
     Failure::new(Exit::NotFound, format!("there is no provider {name:?}; {advice}"))
 }
 
-/// What there is to say about a provider, in the order in which one needs it. The manual has the same.
+/// The facts about a provider, in the order in which a user needs them. The manual page has the same.
 pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Failure> {
     let provider = provider_of(preset)?;
     let scheme = provider.scheme();
@@ -154,12 +154,12 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     Ok(facts)
 }
 
-/// What makes two deliveries one event, or two, where it is not the id alone.
+/// Which deliveries are one event, if the id alone does not decide it.
 fn one_event(preset: &Preset) -> String {
     let recipe = &preset.recipe;
     if !recipe.fact.is_empty() {
         return format!(
-            "the same {}, type and object is one event, whatever its id and body: another subscription told of it",
+            "the same {}, type and object is one event, whatever its id and body: it came through another subscription",
             recipe.fact.join(" and ")
         );
     }
@@ -223,7 +223,7 @@ fn remarks(preset: &Preset) -> Vec<&'static str> {
 
 fn replays(provider: &Provider) -> &'static str {
     if !provider.scheme().body_signed() {
-        "the body is not signed: anybody who saw one delivery can make others; money handlers refuse it"
+        "the body is not signed: whoever saw one delivery can make others; money handlers refuse it"
     } else if provider.has_replay_key() {
         "the same body under a new id is kept for a person (replay = \"flag\"), since the id is not signed"
     } else {
@@ -231,7 +231,7 @@ fn replays(provider: &Provider) -> &'static str {
     }
 }
 
-/// What a destination gets with `sign = "provider"`.
+/// How a destination gets the events with `sign = "provider"`.
 fn handed_on(provider: &Provider) -> String {
     let scheme = provider.scheme();
     let envelope = match scheme.is_batch() {
@@ -247,7 +247,7 @@ fn handed_on(provider: &Provider) -> String {
             provider.preset().tolerance_s
         )
     } else if scheme.signs_form_fields() {
-        "signed anew; a body that is no form by bodySHA256 in the destination's URL".to_owned()
+        "signed anew; a body that is not a form by bodySHA256 in the destination's URL".to_owned()
     } else if scheme.body_signed() {
         "signed anew".to_owned()
     } else {
@@ -271,7 +271,7 @@ fn handshake(handshake: Handshake) -> &'static str {
     }
 }
 
-/// Fields for programs; texts as in the table, and what follows from the scheme.
+/// Fields for programs: the texts of the table, and properties of the scheme.
 fn to_json(preset: &Preset) -> Result<Value, Failure> {
     let provider = provider_of(preset)?;
     let scheme = provider.scheme();

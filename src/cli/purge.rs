@@ -17,18 +17,18 @@ use serde_json::json;
 use super::store::{self, read_failed, time};
 use super::{Context, Exit, Failure, put, say};
 
-/// Purge what is older than [retention] says, now
+/// Purge payloads and keys that are older than [retention], now
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
     /// Only count
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// The clock is right, and was when the events came: count ages by it, whatever jumps were noticed
+    /// Trust the clock, now and when the events came: count ages by it, in spite of noticed jumps
     #[arg(long)]
     pub(crate) accept_clock: bool,
 }
 
-/// Between two steps at least.
+/// The shortest pause between two steps.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
 /// Small transactions of its own, between those of the daemon; the first begins a row of the audit trail.
@@ -52,7 +52,7 @@ impl Changes for Operator {
     }
 }
 
-/// The same number as any other act has for the same fault, and what SQLite says of it.
+/// The exit code that all verbs have for this error, and SQLite's message.
 fn why(error: &WriteError) -> (Exit, String) {
     match error {
         WriteError::Job(JobError::Sql(error)) => {
@@ -62,7 +62,7 @@ fn why(error: &WriteError) -> (Exit, String) {
     }
 }
 
-/// Purges what is older than `[retention]` says, or counts it.
+/// Purges payloads and keys that are older than `[retention]`, or counts them.
 pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     let retention = context.load(MissingSecrets::ReadNone)?.retention;
     let (instance, conn) = store::open_to_write(context)?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     let trail = Trail { by: store::by(), act: "purge", filter: json!({}), row: None };
     let operator = Operator { conn, trail: RefCell::new(trail) };
     let mut steps = 0u64;
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let began = Instant::now();
         let goes_on =
@@ -89,13 +89,13 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
             break;
         }
         steps += 1;
-        // as long as it took: the daemon's events come first
+        // pause as long as the step took, so that the daemon has priority
         if !args.dry_run {
             std::thread::sleep(began.elapsed().max(PAUSE_MIN));
         }
-        if steps.is_multiple_of(1_000) && purge.summary() != told {
-            told = purge.summary();
-            say(&format!("so far {told}"));
+        if steps.is_multiple_of(1_000) && purge.summary() != reported {
+            reported = purge.summary();
+            say(&format!("so far {reported}"));
         }
     }
     let verb = if args.dry_run { "would purge" } else { "purged" };
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &PurgeArgs, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nothing is deleted by an age that a wrong clock makes.
+/// Refuses a clock that is far ahead: no row may be deleted by an age that a wrong clock makes.
 fn require_known_clock(conn: &Connection, now_ms: i64) -> Result<(), Failure> {
     let seen = timeline::Seen::look(conn).map_err(read_failed)?;
     let Some(jump) = seen.jump(now_ms).filter(|jump| jump.shift_ms > 0) else { return Ok(()) };

@@ -1,7 +1,8 @@
 //! `query`: one read-only statement on the database, through the SQLite that the daemon uses.
 //!
-//! Distributions ship older shells; opening a live file with one of them is a second, different writer.
-//! All is read before the first byte is written: no reader of stdout keeps the database's WAL from being cut.
+//! Distributions ship older shells; a live file that is opened with one of them has a second, different writer.
+//! The whole result is read before the first byte is written, so that a stalled reader of stdout cannot keep the
+//! database's WAL from being cut.
 
 use crate::config::closest;
 use crate::store::open;
@@ -33,11 +34,11 @@ pub(crate) struct QueryArgs {
     pub(crate) csv: bool,
 }
 
-/// A table is laid out as a whole, so that it has an end.
+/// The most rows of a table, which is laid out in memory.
 const TABLE_ROWS_MAX: usize = 10_000;
 const TABLE_BYTES_MAX: usize = 32 << 20;
 
-/// Of a statement that is wrong, so much is shown.
+/// The most characters shown of a wrong statement.
 const PLACE_CHARS: usize = 24;
 
 /// Prints a table, NDJSON or CSV.
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// Tables and views with their columns; those that SQLite keeps for itself are not shown.
+/// Tables and views with their columns, without SQLite's own.
 const TABLES: &str = "
     SELECT tables.name, group_concat(columns.name, ', ' ORDER BY columns.cid) AS columns
       FROM pragma_table_list AS tables
@@ -74,8 +75,8 @@ const TABLES: &str = "
      GROUP BY tables.name
      ORDER BY tables.name";
 
-/// A busy or damaged file is no fault of the statement. Of a fault in it more is said than SQLite says: where it is,
-/// what may have been meant, and how to see what there is.
+/// A busy or damaged file is not a mistake in the statement. For a mistake the message has more than SQLite's: its
+/// position, a suggestion, and how to list the tables.
 fn wrong_statement(error: rusqlite::Error, conn: &Connection) -> Failure {
     if open::is_storage_error(&error) {
         return read_failed(error);
@@ -96,20 +97,20 @@ fn wrong_statement(error: rusqlite::Error, conn: &Connection) -> Failure {
     Failure::new(Exit::Usage, format!("{message}; `inboxd query --tables` lists tables and columns"))
 }
 
-/// Where in the statement, with a few words from there.
+/// The position in the statement, with the words that follow it.
 fn place(sql: &str, offset: usize) -> Option<String> {
     let rest: String = sql.get(offset..)?.chars().take(PLACE_CHARS).collect();
     let rest = rest.split_whitespace().collect::<Vec<_>>().join(" ");
     (!rest.is_empty()).then(|| format!("at character {}: {rest:?}", sql[..offset].chars().count() + 1))
 }
 
-/// Nothing where they cannot be read: this only helps a sentence.
+/// Empty if they cannot be read: they only serve a suggestion.
 fn names(conn: &Connection) -> Vec<String> {
     let names = conn.prepare("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')");
     names.and_then(|mut names| names.query_map([], |row| row.get(0))?.collect()).unwrap_or_default()
 }
 
-/// The keys of an object: a name that comes again gets a number.
+/// The keys of an object: a repeated name gets a number.
 fn distinct(names: Vec<String>) -> Vec<String> {
     let mut keys: Vec<String> = Vec::with_capacity(names.len());
     for (index, name) in names.iter().enumerate() {
@@ -175,7 +176,7 @@ fn cells(row: &Row<'_>, count: usize) -> Result<Vec<Value>, Failure> {
     (0..count).map(|column| row.get_ref(column).map(to_json).map_err(read_failed)).collect()
 }
 
-/// Bytes that are no text become base64; JSON has no infinite numbers, so they are texts.
+/// Bytes that are not text become base64; infinite numbers become texts, because JSON has none.
 fn to_json(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

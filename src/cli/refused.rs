@@ -15,7 +15,7 @@ use super::{Context, Exit, Failure, put, put_lines, say};
 
 /// Look at deliveries that the running daemon has refused
 ///
-/// They are kept in its memory where [debug] keep_refused says how many; a development instance keeps 20
+/// The daemon keeps as many in memory as [debug] keep_refused says; a development instance keeps 20
 #[derive(Debug, Subcommand)]
 pub(crate) enum RefusedVerb {
     /// List them, the oldest first
@@ -41,10 +41,10 @@ pub(crate) struct RefusedShowArgs {
     /// Its number in the list
     #[arg(value_name = "N")]
     pub(crate) number: u64,
-    /// Instead, judge it as `verify` does, in the daemon and with all it came with: exit 7 where it does not hold
+    /// Judge it inside the daemon instead, as `verify` does; exit 7 if it does not verify
     #[arg(long, conflicts_with_all = ["body", "json"])]
     pub(crate) verify: bool,
-    /// Instead, print its body, byte for byte
+    /// Print its body instead, byte for byte
     #[arg(long, conflicts_with = "json")]
     pub(crate) body: bool,
     /// Print one JSON object
@@ -52,7 +52,7 @@ pub(crate) struct RefusedShowArgs {
     pub(crate) json: bool,
 }
 
-/// Asks over the daemon's private socket; nothing of it is in the database.
+/// Asks over the daemon's private socket: refused deliveries are not in the database.
 pub(crate) fn run(verb: &RefusedVerb, context: &Context) -> Result<(), Failure> {
     let instance = Instance::load(context.config_file())?;
     match verb {

@@ -1,4 +1,4 @@
-//! `reviews` and `resolve`: what waits for a person, and what the person decided.
+//! `reviews` and `resolve`: the questions for a person, and the person's decisions.
 
 use crate::admin::acts;
 use crate::clock;
@@ -23,7 +23,7 @@ pub(crate) enum ReviewsVerb {
 /// `reviews list`
 #[derive(Debug, Args)]
 pub(crate) struct ReviewsListArgs {
-    /// Those that are closed as well, with what was decided
+    /// Closed reviews too, with what was decided
     #[arg(long)]
     pub(crate) all: bool,
     /// On a terminal too, all columns in full
@@ -41,7 +41,7 @@ pub(crate) struct ReviewsListArgs {
 pub(crate) struct ResolveArgs {
     /// The number that `reviews list` shows
     pub(crate) review_id: i64,
-    /// What was decided, for those who come after
+    /// What was decided, for later readers
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: String,
 }
@@ -94,10 +94,10 @@ const COLUMNS: [Column; 7] = [
     flexible("NOTE", 10, 0),
 ];
 
-/// Of those, what an open review has.
+/// The columns of an open review.
 const OPEN_COLUMNS: usize = 5;
 
-/// One review with what was kept for it.
+/// One review, with the other bodies that were kept for it.
 fn with_other_bodies(conn: &Connection, review: &Review) -> Result<Value, Failure> {
     let mut json = to_json(review);
     if review.kind == Kind::BodyConflict.as_str() {

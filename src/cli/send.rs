@@ -1,6 +1,6 @@
 //! `send`: correctly signed test deliveries, to the configured instance or to any URL.
 //!
-//! However many there are, a body is held once per event, and of the answers only counts are kept.
+//! Memory does not grow with the number of deliveries: a body is held once per event, and answers are only counted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use super::{Context, Exit, Failure, provider_advice, put, read_bounded, say, sec
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("send_secret").args(["secret_env", "secret_file"]).requires("to")))]
 pub(crate) struct SendArgs {
-    /// Whose delivery to imitate, e.g. stripe; may be left out with --endpoint
+    /// The provider to imitate, e.g. stripe; not needed with --endpoint
     #[arg(value_name = "PROVIDER", value_parser = Names::of_providers(), hide_possible_values = true)]
     pub(crate) provider_or_type: String,
     /// The event's type, e.g. invoice.paid; several, separated by commas, are events about one object
@@ -40,16 +40,16 @@ pub(crate) struct SendArgs {
     /// The endpoint to send to, with its scheme and secret [default: the first of this provider]
     #[arg(long, value_name = "NAME")]
     pub(crate) endpoint: Option<String>,
-    /// How many copies of each
+    /// Copies of each event
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) times: u32,
-    /// How many at once
+    /// Deliveries at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) concurrency: u16,
-    /// The event's id [default: a new one]; where the provider has none, deliveries with one id are equal
+    /// The event's id [default: a new one]; if the provider has no ids, deliveries with the same --id are equal
     #[arg(long)]
     pub(crate) id: Option<String>,
-    /// The body to send, as it is
+    /// Send this file as the body, byte for byte
     #[arg(long, value_name = "BODY")]
     pub(crate) file: Option<PathBuf>,
     /// Shift the signed time, e.g. -10m
@@ -58,7 +58,7 @@ pub(crate) struct SendArgs {
     /// Send in random order
     #[arg(long)]
     pub(crate) shuffle: bool,
-    /// Spoil the signature
+    /// Send a wrong signature, which the receiver must refuse
     #[arg(long)]
     pub(crate) bad_signature: bool,
     /// Send to this URL instead of the configured instance, with a secret or with --endpoint's
@@ -72,12 +72,12 @@ pub(crate) struct SendArgs {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
-/// What `send` sends, in this order.
+/// The types to send, in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct EventTypes(pub(crate) Vec<String>);
 
 impl SendArgs {
-    /// Whose delivery it is, unless the endpoint says that alone.
+    /// The provider, unless only the endpoint was named.
     pub(crate) fn provider(&self) -> Option<&str> {
         self.event_types.as_ref().map(|_| self.provider_or_type.as_str())
     }
@@ -114,23 +114,23 @@ const DELIVERIES_MAX: usize = 1_000_000;
 /// Different answers that are counted apart; any more are counted together.
 const ANSWERS_MAX: usize = 100;
 
-/// Refusals that a spoiled signature asks for.
+/// Refusals that are the right answer to a spoiled signature.
 const SIGNATURE_REFUSALS: [u16; 4] = [400, 401, 403, 498];
 
-/// Where the deliveries go and with what they are signed.
+/// The receiver of the deliveries, and the secret that signs them.
 struct Target {
     url: String,
-    /// As the provider knows it, for those that sign it.
+    /// The URL as the provider knows it, for providers that sign it.
     public_url: String,
     provider: Provider,
     secret: Secret,
-    /// Where the secret is, and its fingerprint where there is one to compare with.
+    /// The secret's reference, with its fingerprint if there is one to compare with.
     secret_shown: String,
     tolerance: Duration,
     scope: Scope,
 }
 
-/// What the endpoint's events must say, so that a sample says it.
+/// The mode and account that the endpoint takes, for the sample.
 #[derive(Default)]
 struct Scope {
     livemode: Option<bool>,
@@ -170,8 +170,8 @@ impl Answer {
     }
 }
 
-/// Prints a line per answer. Exit 0 when each was as it should be: a 2xx, or the refusal of a signature
-/// that was spoiled on purpose.
+/// Prints a line per answer. Exit 0 if each is the right one: a 2xx, or the refusal of a signature that was
+/// spoiled on purpose.
 pub(crate) fn run(args: &SendArgs, context: &Context) -> Result<(), Failure> {
     let target = target(args, context)?;
     let messages = messages(args, &target)?;
@@ -244,7 +244,7 @@ fn provider_of(args: &SendArgs, provider: &str, context: &Context) -> Result<Opt
     )))
 }
 
-/// A URL that was named, with the secret that was named or the endpoint's.
+/// The URL of --to, with the secret that was named or the endpoint's.
 fn named_target(
     args: &SendArgs,
     url: &str,
@@ -295,7 +295,7 @@ fn endpoint_of<'a>(
     Ok(endpoint)
 }
 
-/// What the endpoint's deliveries are made with, to be sent nowhere yet.
+/// The endpoint's scheme and secret; the receiver is not known yet.
 fn target_of(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
     let secret = endpoint.secrets.first().cloned().ok_or_else(|| usage("the endpoint has no secret"))?;
     if secret.is_unread() {
@@ -316,7 +316,7 @@ fn target_of(config: &Config, endpoint: &Endpoint) -> Result<Target, Failure> {
     })
 }
 
-/// A secret that only the service is given.
+/// The secret is a credential that only the service gets.
 pub(crate) fn unread(secret: &Secret, verb: &str) -> Failure {
     let message = format!(
         "the secret {} is a credential of the service; name the folder of its file: CREDENTIALS_DIRECTORY=/etc/inboxd inboxd {verb} …",
@@ -388,7 +388,7 @@ fn messages(args: &SendArgs, target: &Target) -> Result<Vec<Message>, Failure> {
     args.types().map_err(usage)?.0.iter().enumerate().map(message).collect()
 }
 
-/// The bytes of the file as they are; only another id is put in, where the provider has it in the body.
+/// The file's bytes, unchanged; only --id replaces the id, if the provider has it in the body.
 fn from_file(
     args: &SendArgs,
     provider: &Provider,
@@ -403,7 +403,7 @@ fn from_file(
             provider.put_id(&mut json, &event_id);
             Ok((event_id, Arc::from(json.to_string().into_bytes())))
         }
-        (_, Some(_)) => Err(usage("--file is no JSON object: --id cannot be put in")),
+        (_, Some(_)) => Err(usage("--file is not a JSON object, so --id has no place in it")),
         (Ok(json), None) => {
             let id = json.pointer(&pointer).and_then(Value::as_str).unwrap_or("(without an id)");
             Ok((id.to_owned(), Arc::clone(bytes)))
@@ -412,7 +412,7 @@ fn from_file(
     }
 }
 
-/// A sample that the endpoint's `livemode` and `account` let through, where the provider says such things.
+/// Gives the sample the mode and account that the endpoint takes, if the provider's events name them.
 fn adopt(sample: String, preset: &Preset, scope: &Scope) -> String {
     let recipe = &preset.recipe;
     if scope.livemode.is_none() && scope.account.is_none() {
@@ -443,7 +443,7 @@ fn put_at(json: &mut Value, sources: &[&str], value: &Value) {
     }
 }
 
-/// What cannot be sent at all is told before anything is.
+/// Refuses messages that cannot be sent, before any message is sent.
 fn check(args: &SendArgs, target: &Target, message: &Message) -> Result<(), Failure> {
     for (name, value) in signed(args, target, message).map_err(usage)?.headers {
         if HeaderValue::from_str(&value).is_err() {
@@ -453,7 +453,7 @@ fn check(args: &SendArgs, target: &Target, message: &Message) -> Result<(), Fail
     Ok(())
 }
 
-/// The messages' places in the order in which they are sent.
+/// Indices of the messages, in the order of sending.
 fn order(args: &SendArgs, messages: usize) -> Result<Vec<u32>, Failure> {
     let count = messages.saturating_mul(args.times as usize);
     if count > DELIVERIES_MAX {
@@ -522,7 +522,7 @@ fn deliver(
     let start = Instant::now();
     let mut response = request.send(&body[..]).map_err(|error| in_words(&error, &url, ANSWER_TIME_MAX))?;
     let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().unwrap_or_default();
-    // some providers want a body that does not say it
+    // for some providers the outcome is in a header, because they prescribe the body
     let outcome = response.headers().get("inboxd-outcome").and_then(|value| value.to_str().ok());
     let text = outcome.map_or_else(|| text.trim().to_owned(), |word| format!("({word})"));
     Ok(Answer {
@@ -532,7 +532,7 @@ fn deliver(
     })
 }
 
-/// Swaps the last digit that differs: the signature stays well-formed.
+/// Changes the last hex digit, so that the signature stays well-formed.
 fn spoil(signature: &mut String) {
     let position = signature.rfind(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c));
     match position {
@@ -544,15 +544,15 @@ fn spoil(signature: &mut String) {
     }
 }
 
-/// How an answer compares with what was asked for.
+/// An answer, compared with the expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     AsItShouldBe,
-    /// 503: it takes nothing now.
+    /// 503: the receiver takes nothing now.
     Unavailable,
-    /// 409: another copy of it is being worked on.
+    /// 409: the receiver is at work on another copy.
     InProgress,
-    /// Any other 5xx: it could not do its work.
+    /// Any other 5xx: the receiver failed.
     Failed,
     /// Of a genuine delivery.
     Refused,
@@ -567,7 +567,7 @@ fn judge(args: &SendArgs, tolerance: Duration, answer: &Answer) -> Verdict {
     // PagerDuty's endpoint answers 503 where others answer 400; another receiver may have no words at all
     let speaks_of_signature = answer.error().is_some_and(|error| error.starts_with("signature_"));
     let is_refusal = SIGNATURE_REFUSALS.contains(&answer.status) && args.to.is_some();
-    // a time beyond the tolerance was asked for, and its refusal is right
+    // --skew asked for a time beyond the tolerance, so this refusal is the right answer
     let speaks_of_time = answer.error().is_some_and(|error| error == "timestamp_outside_tolerance");
     let is_late = args.skew.is_some_and(|skew| skew.unsigned_abs() > tolerance);
     match (args.bad_signature, is_success) {
@@ -583,7 +583,7 @@ fn judge(args: &SendArgs, tolerance: Duration, answer: &Answer) -> Verdict {
     }
 }
 
-/// What became of all deliveries, in numbers.
+/// Counts of all answers.
 #[derive(Default)]
 struct Tally {
     /// The endpoint's.
@@ -600,7 +600,7 @@ struct Tally {
     refused: u64,
     accepted: u64,
     not_judged: u64,
-    /// Words of refusal that there is advice for.
+    /// Words of refusal with advice, and their counts.
     errors: BTreeMap<String, u64>,
     stdout: Option<Failure>,
 }
@@ -635,7 +635,7 @@ impl Tally {
             self.other_answers += 1;
         }
         let verdict = judge(args, self.tolerance, &answer);
-        // what was right but may surprise is explained as well
+        // a right answer that may surprise is explained as well
         if let Some(error) = answer.error().filter(|error| explains(verdict, error)) {
             *self.errors.entry(error).or_default() += 1;
         }
@@ -683,13 +683,13 @@ impl Tally {
             failed(Exit::Failed, "refused a genuine delivery")
         } else if self.failed > 0 {
             let status = self.failed_with;
-            failed(Exit::Failed, &format!("failed at its own side ({status}); its log says why"))
+            failed(Exit::Failed, &format!("failed ({status}); its log says why"))
         } else if self.not_judged > 0 {
             failed(Exit::Failed, "refused, but not because of the signature")
         } else if self.unavailable > 0 {
             failed(Exit::Busy, "is unavailable; its log says why")
         } else if self.in_progress > 0 && self.as_it_should_be == 0 {
-            failed(Exit::Busy, "is at work on another copy of it (409); send it again in a moment")
+            failed(Exit::Busy, "is at work on another copy of the event (409); send it again in a moment")
         } else {
             Ok(())
         }
@@ -743,5 +743,5 @@ pub(crate) fn agent() -> ureq::Agent {
 }
 
 fn no_randomness(error: getrandom::Error) -> Failure {
-    Failure::new(Exit::Temporary, "the system gives no random numbers").because(error)
+    Failure::new(Exit::Temporary, "the system provides no random numbers").because(error)
 }

@@ -1,8 +1,8 @@
-//! What a query gave, kept until stdout has taken it.
+//! The result of a query, kept until stdout has taken it.
 //!
-//! A reader at the other end of a pipe may stall for as long as it likes. The statement must not wait for it: while
-//! it does, the WAL cannot be cut and grows with every write. So all of it is read first, within the time a read may
-//! take, and written afterwards.
+//! A reader at the other end of a pipe may stall without limit. The statement must not wait for the reader: while it
+//! waits, the WAL cannot be cut and grows with every write. So the whole result is read first, within the time limit
+//! of a read, and written afterwards.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,14 +10,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use super::{Exit, Failure};
 
-/// Kept in memory; what is longer goes to a file.
+/// Bytes kept in memory; a longer result goes to a file.
 const MEMORY_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes on their way to stdout.
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
     memory: Vec<u8>,
-    /// Has no name any more, and is gone with this process.
+    /// Its name is removed at once, so it goes away with this process.
     file: Option<BufWriter<File>>,
 }
 
@@ -37,7 +37,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes all of it to stdout. Nothing is being read from the database any more.
+    /// Writes all of it to stdout, after the read of the database has ended.
     pub(crate) fn pour(self) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         if let Some(file) = self.file {
@@ -68,7 +68,7 @@ fn no_room(error: io::Error) -> Failure {
     let dir = std::env::temp_dir();
     Failure::new(
         Exit::Temporary,
-        format!("what the query gives cannot be kept in {}; set TMPDIR, or narrow it down", dir.display()),
+        format!("the result cannot be kept in {}; set TMPDIR, or narrow the query down", dir.display()),
     )
     .because(error)
 }

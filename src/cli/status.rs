@@ -31,11 +31,11 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<(), Failure> {
         overview,
     };
     if args.json { put(&format!("{}\n", status.to_json())) } else { put(&to_text(&status)) }?;
-    // it has been said above, on stdout
+    // stdout has the reasons
     if status.complaints().is_empty() { Ok(()) } else { Err(Failure::new(Exit::Unhealthy, "")) }
 }
 
-/// The daemon, the counts, and what is not well.
+/// The daemon, the counts and the complaints.
 fn head(status: &Status) -> String {
     let overview = &status.overview;
     let daemon = match &status.daemon {
@@ -55,7 +55,7 @@ fn head(status: &Status) -> String {
         overview.reviews_open,
     );
     if let Some(age_s) = overview.oldest_unprocessed_age_s() {
-        text.push_str(&format!("oldest of those that wait: {age_s} s\n"));
+        text.push_str(&format!("oldest waiting event: {age_s} s\n"));
     }
     for complaint in status.complaints() {
         text.push_str(&format!("UNHEALTHY     {}\n", printable(&complaint)));
@@ -82,7 +82,7 @@ fn to_text(status: &Status) -> String {
     }
     for (from_ms, to_ms) in &overview.outages {
         text.push_str(&format!(
-            "no daemon ran from {} to {}: ask the providers what they sent\n",
+            "no daemon ran from {} to {}: check the providers' delivery logs\n",
             time(*from_ms),
             time(*to_ms)
         ));
@@ -95,7 +95,7 @@ fn to_text(status: &Status) -> String {
         text.push('\n');
         text.push_str(&table(&["LAST HOUR", "EVENTS", "DUPLICATES", "RATE"], &rows));
         if overview.last_hour_is_cut {
-            text.push_str(&format!("more came: the latest {} events are counted\n", recent::ROWS_MAX));
+            text.push_str(&format!("more events came; only the latest {} are counted\n", recent::ROWS_MAX));
         }
     }
     if let Some([accepted, refused, failed]) = status.answers() {
@@ -104,9 +104,9 @@ fn to_text(status: &Status) -> String {
         ));
     }
     if let Some(count) = status.unavailable().filter(|count| *count > 0) {
-        text.push_str(&format!("of those {count} could not be stored\n"));
+        text.push_str(&format!("{count} of these could not be stored\n"));
     }
-    // what is done in the commit that stores it takes no time
+    // an event that is done in the commit that stores it takes no time
     if let Some(took) = overview.took.filter(|took| took.max_ms > 0) {
         text.push_str(&format!(
             "from receipt to done: half within {} ms, 95 of 100 within {} ms, all within {} ms\n",
@@ -144,7 +144,7 @@ fn in_words(failing: &FailingType) -> String {
     )
 }
 
-/// What keeps rows from being sent, in words.
+/// Why rows are not sent, in words.
 fn state(standing: &Standing, is_configured: bool) -> String {
     if !is_configured {
         return "not in the configuration: its rows wait".to_owned();

@@ -1,4 +1,4 @@
-//! What the reading verbs share: opening the database, times, and tables that a terminal can take.
+//! Shared by the reading verbs: opening the database, times, and texts for a terminal.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub(crate) use super::table::table;
 pub(crate) use crate::clock::rfc3339 as time;
 pub(crate) use crate::terminal::counted;
 
-/// A reader that runs longer keeps the daemon's log from being cut.
+/// The most time for a reader: a longer one keeps the WAL from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Rows of a list where nothing is said.
+/// Rows of a list without --limit.
 const LIST_ROWS: u32 = 50;
 
 /// Opens the instance's database for reading.
@@ -33,14 +33,14 @@ pub(crate) fn open(context: &Context) -> Result<(Instance, Connection), Failure>
     Ok((instance, conn))
 }
 
-/// As [`open()`], for looking into a file whose tables were altered.
+/// As [`open()`], also for a file whose tables were altered.
 pub(crate) fn open_as_it_is(context: &Context) -> Result<(Instance, Connection), Failure> {
     let instance = Instance::load(context.config_file())?;
     let conn = reader(&instance)?;
     Ok((instance, conn))
 }
 
-/// A reader whose time begins now.
+/// A reader whose time limit begins now.
 pub(crate) fn reader(instance: &Instance) -> Result<Connection, OpenError> {
     open::open_reader(&instance.database, READ_TIME_MAX)
 }
@@ -52,7 +52,7 @@ pub(crate) fn open_to_write(context: &Context) -> Result<(Instance, Connection),
     Ok((instance, conn))
 }
 
-/// The one event with this id; `endpoint` tells apart those of several endpoints.
+/// The one event with this id; `endpoint` chooses among several endpoints.
 pub(crate) fn find_event(
     conn: &Connection,
     event_id: &str,
@@ -72,7 +72,7 @@ pub(crate) fn find_event(
     }
 }
 
-/// Nothing of a delivery is stored whose work failed, but that it failed.
+/// Why an event is not stored: perhaps its handler failed, of which a note is stored.
 fn not_stored(conn: &Connection, event_id: &str) -> Failure {
     let failing = failures::find(conn, event_id).ok().flatten();
     let message = match failing {
@@ -107,7 +107,7 @@ pub(crate) fn change<T>(
     made().map_err(|error| write_failed(&error))
 }
 
-/// A list with an end, and whether it goes on behind that.
+/// Cuts a list at its limit, and returns whether there is more.
 pub(crate) fn bounded<T>(
     limit: Limit,
     list: impl FnOnce(u32) -> rusqlite::Result<Vec<T>>,
@@ -120,27 +120,27 @@ pub(crate) fn bounded<T>(
     Ok((found, goes_on))
 }
 
-/// Says beside a list that it goes on.
+/// Says on stderr that the list goes on.
 pub(crate) fn say_where_it_ends(which: &str, count: usize, goes_on: bool) {
     if goes_on {
         say(&format!("the {which} {count}, and there are more: --limit shows them"));
     }
 }
 
-/// Between two looks for rows that are new.
+/// The pause between two polls for new rows.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Hands on what is new after row `after_id`, as it comes, until nobody reads stdout any more. `look` gives at most
-/// `limit` rows and the number of the last one looked at; between two looks no transaction is open.
+/// Passes on rows after `after_id` as they come, until stdout has no reader any more. `look` returns at most `limit`
+/// rows and the number of the last row it looked at; no transaction is open between two calls.
 pub(crate) fn follow<T>(
     instance: &Instance,
     mut after_id: i64,
     look: impl Fn(&Connection, i64) -> rusqlite::Result<(Vec<T>, i64)>,
     mut show: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    while somebody_reads(LOOK_EVERY) {
+    while has_reader(LOOK_EVERY) {
         loop {
-            // a connection of its own: a reader's time is limited, and the file may have been replaced
+            // a new connection per poll, because a reader's time is limited and the file may have been replaced
             let (rows, last_id) = look(&reader(instance)?, after_id).map_err(read_failed)?;
             after_id = last_id.max(after_id);
             if rows.is_empty() {
@@ -152,8 +152,8 @@ pub(crate) fn follow<T>(
     Ok(())
 }
 
-/// Waits for so long, or until the other end of stdout is closed; `false` then.
-fn somebody_reads(time: Duration) -> bool {
+/// Waits for `time`, or until the other end of stdout is closed; then `false`.
+fn has_reader(time: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let out = std::io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
@@ -165,7 +165,7 @@ fn somebody_reads(time: Duration) -> bool {
     }
 }
 
-/// SQLite's word on a change that was not made. It is said once: the error and its cause are the same sentence.
+/// The failure for a change that was not made. SQLite's message is said once: error and cause are the same sentence.
 pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
     let word = open::without_sql(error);
     if open::is_busy_error(error) {
@@ -185,7 +185,7 @@ pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
     Failure::new(Exit::Failed, format!("nothing was changed: {word}"))
 }
 
-/// SQLite's word on a read that failed.
+/// The failure for a read that failed.
 pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
     if open::is_damage_error(&error) {
         let finding = open::without_sql(&error);
@@ -200,7 +200,7 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
         let limit = READ_TIME_MAX.as_secs();
         return Failure::new(
             Exit::Failed,
-            format!("the query ran longer than {limit} s and was ended; narrow it down"),
+            format!("the query ran longer than {limit} s and was stopped; narrow it down"),
         );
     }
     let exit = if open::is_storage_error(&error) { Exit::Temporary } else { Exit::Failed };
@@ -215,27 +215,27 @@ fn parse_time(text: &str, now_ms: i64) -> Result<i64, Failure> {
     let before = parse_duration(text).map_err(|_| {
         Failure::new(
             Exit::Usage,
-            format!("{text:?} is no time; write RFC 3339 such as 2026-01-31T09:00:00Z, or a duration before now such as 2h"),
+            format!("{text:?} is not a time; write RFC 3339 such as 2026-01-31T09:00:00Z, or a duration before now such as 2h"),
         )
     })?;
     Ok(now_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX)))
 }
 
-/// Both ends of a stretch of time as typed, in milliseconds since the epoch.
+/// --since and --until as typed, in milliseconds since the epoch.
 pub(crate) fn since_and_until(filters: &SharedFilters) -> Result<(Option<i64>, Option<i64>), Failure> {
     let now_ms = clock::now_ms();
     let moment = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now_ms)).transpose();
     Ok((moment(&filters.since)?, moment(&filters.until)?))
 }
 
-/// As [`time`], short, for a column.
+/// As [`time`], to the second, for a column.
 pub(crate) fn short_time(ms: i64) -> String {
     Timestamp::from_millisecond(ms)
         .map_or_else(|_| format!("{ms} ms"), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
-/// The fields of a JSON object that say something, one a line; `left_out` are told in another way. A time is
-/// named without the `_at_ms` of its number.
+/// The fields of a JSON object that have a value, one per line, without `left_out`, which the caller prints in another
+/// way. A time is named without the `_at_ms` of its number.
 pub(crate) fn fields(object: &Value, left_out: &[&str]) -> String {
     let in_words = |name: &str, value: &Value| match (name.strip_suffix("_ms"), value) {
         (Some(name), Value::Number(number)) if name.ends_with("_at") || name.ends_with("_since") => {

@@ -1,28 +1,28 @@
-//! Tables that line up, and on a terminal fit into its width.
+//! Tables with aligned columns, which fit into a terminal's width.
 //!
-//! What goes into a pipe or a file is never cut.
+//! Output into a pipe or a file is never cut.
 
 use std::io::{IsTerminal as _, stdout};
 
 use crate::terminal::printable;
 
-/// Between two columns.
+/// The space between two columns.
 const GAP: usize = 2;
 
-/// Of a terminal that does not say how wide it is.
+/// The width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 80;
 
 /// A column of a list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     name: &'static str,
-    /// It is cut to so much where room is short; `None`: it is never cut.
+    /// The narrowest width if room is short; `None`: the column is never cut.
     min: Option<usize>,
-    /// Where even that is too much, the columns of the highest rank are left out first; 0 never.
+    /// If that is still too wide, columns are left out, those of the highest rank first; 0: never.
     rank: u8,
 }
 
-/// A column that always stands there in full.
+/// A column that is always shown in full.
 pub(crate) const fn whole(name: &'static str) -> Column {
     Column { name, min: None, rank: 0 }
 }
@@ -32,7 +32,7 @@ pub(crate) const fn flexible(name: &'static str, min: usize, rank: u8) -> Column
     Column { name, min: Some(min), rank }
 }
 
-/// A list of which all rows are known, or whose rows come one after the other.
+/// A list whose rows are all known, or come one after the other.
 #[derive(Debug)]
 pub(crate) struct List<'a> {
     columns: &'a [Column],
@@ -42,7 +42,7 @@ pub(crate) struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// As wide as the terminal; `is_wide`: as wide as it comes.
+    /// As wide as the terminal, or with `is_wide` as wide as its contents.
     pub(crate) fn new(columns: &'a [Column], is_wide: bool) -> Self {
         Self::within(columns, if is_wide { None } else { terminal_width() })
     }
@@ -52,7 +52,7 @@ impl<'a> List<'a> {
         Self { columns, width, widths, is_begun: false }
     }
 
-    /// These rows, made [`printable`]; before the first of all, the head.
+    /// Formats these rows, [`printable`]; the head precedes the very first row.
     pub(crate) fn lay_out(&mut self, rows: &[Vec<String>]) -> String {
         let rows: Vec<Vec<_>> =
             rows.iter().map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect()).collect();
@@ -73,7 +73,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// How wide each column becomes; `None`: it is left out.
+/// The width of each column; `None`: it is left out.
 fn fit(columns: &[Column], natural: &[usize], width: Option<usize>) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
     let Some(width) = width else { return widths };
@@ -93,7 +93,7 @@ fn fit(columns: &[Column], natural: &[usize], width: Option<usize>) -> Vec<Optio
         let kept: Vec<usize> = widths.iter().copied().flatten().collect();
         kept.iter().sum::<usize>() + GAP * kept.len().saturating_sub(1)
     };
-    // the least important ones give first, those without a rank last
+    // the least important columns shrink first, those without a rank last
     let mut order: Vec<_> = (0..columns.len()).filter(|at| columns[*at].min.is_some()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(columns[*at].rank));
     for at in order {
@@ -119,13 +119,13 @@ fn cut(cell: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// Of the terminal that is written to.
+/// The width of the terminal on stdout.
 fn terminal_width() -> Option<usize> {
     if !stdout().is_terminal() {
         return None;
     }
-    let told = rustix::termios::tcgetwinsize(stdout()).map_or(0, |size| usize::from(size.ws_col));
-    Some(if told == 0 { USUAL_WIDTH } else { told })
+    let reported = rustix::termios::tcgetwinsize(stdout()).map_or(0, |size| usize::from(size.ws_col));
+    Some(if reported == 0 { USUAL_WIDTH } else { reported })
 }
 
 /// Columns that line up, made [`printable`]: a sender chooses ids, an alias chooses a column's name.

@@ -11,7 +11,7 @@ use super::{Context, Exit, Failure, put};
 /// `serve` upgrades a file of inboxd's own by itself
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
-    /// Do it; without this it only says what would be done
+    /// Do it; without this flag, only say what would be done
     #[arg(long)]
     pub(crate) yes: bool,
     /// Print the statements, for the sqlite3 shell
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<(), Failure> 
         return put(&format!("{} is up to date\n", path.display()));
     };
     if args.yes {
-        // the older daemon would go on with tables that it does not know
+        // an older daemon would continue on tables that it does not know
         let lock = open::lock_data_dir(&config.data_dir)?;
         open::upgrade_embedded(path, false)?;
         drop(lock);

@@ -44,7 +44,7 @@ pub(crate) struct VerifyArgs {
     /// The body's exact bytes; - reads stdin
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub(crate) body: PathBuf,
-    /// The time to judge at, in seconds since 1970 [default: now]
+    /// The time of the judgement, in seconds since 1970 [default: now]
     #[arg(long, value_name = "UNIX", allow_negative_numbers = true)]
     pub(crate) now: Option<i64>,
     /// The public URL, for providers that sign it [default: none, or public_url and the endpoint's path]
@@ -55,7 +55,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) method: String,
 }
 
-/// Prints one line of JSON, with the first and last bytes of what is signed. Exit 0 when the signature holds, 7 when it does not.
+/// Prints one line of JSON, with the first and last bytes of the signed string. Exit 0 when the signature holds, 7 when it does not.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
     let headers = args.header.iter().map(|line| header(line)).collect::<Result<Headers, _>>()?;
     let now_s = args.now.unwrap_or_else(|| clock::now_ms() / 1000);
@@ -73,12 +73,12 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
     if report.is_ok() { Ok(()) } else { Err(Failure::new(Exit::Unverified, "")) }
 }
 
-/// With what a delivery is judged.
+/// The verifier, and what else a judgement needs.
 struct Judge {
     verifier: Verifier,
-    /// Of secrets that cannot be keys.
+    /// Secrets that cannot be keys, in one sentence each.
     problems: Vec<SchemeError>,
-    /// Where none is given.
+    /// The URL if --url is absent.
     url: String,
 }
 
@@ -113,7 +113,7 @@ fn of_endpoint(name: &str, context: &Context) -> Result<Judge, Failure> {
     Ok(Judge { verifier: endpoint.verifier, problems: Vec::new(), url })
 }
 
-/// On a terminal one line of JSON is hard to read: the same again, a line for each of its fields, on stderr.
+/// Repeats the JSON on stderr with one line per field, if stdout is a terminal, where one long line is hard to read.
 fn say_to_a_person(json: &str) {
     if io::stdout().is_terminal()
         && let Ok(object) = serde_json::from_str(json)
@@ -135,7 +135,7 @@ fn no_preset(typed: &str) -> Failure {
         "custom" => String::from(
             "a scheme of your own stands in the configuration; write --endpoint NAME instead, which takes its secrets too",
         ),
-        _ => format!("there is no such preset; {}", provider_advice(typed)),
+        _ => format!("no provider has this name; {}", provider_advice(typed)),
     };
     Failure::new(Exit::Usage, format!("--provider {typed}: {advice}"))
 }
