@@ -48,8 +48,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(file.with_extension("ready"), daemon.webhooks().to_string())?;
     match daemon.wait() {
         Ended::Stopped => Ok(()),
-        Ended::StorageFailed(reason) | Ended::HttpFailed(reason) | Ended::WriterPanicked(reason) => {
-            Err(reason.into())
-        }
+        Ended::StorageFailed(reason) | Ended::WriterPanicked(reason) => Err(reason.into()),
     }
 }

@@ -1,5 +1,5 @@
-//! The front door against hostile, slow, broken and good clients: over loopback, with tiny_http
-//! behind it as in the daemon.
+//! The front door against hostile, slow, broken and good clients: over loopback, with a service behind it as in the
+//! daemon.
 
 #![allow(clippy::unwrap_used, reason = "the rig of these tests fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the server process tells its address")]
@@ -14,10 +14,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use inboxd::internals::intake::exchange::{Request, Response};
 use inboxd::internals::intake::front::{
-    Bounds, Front, Handle, Listener, Relay, Request, Settings, WayBack, raise_descriptor_limit,
+    Bounds, Front, Handle, Listener, Relay, Settings, raise_descriptor_limit,
 };
 use sha2::{Digest, Sha256};
 use support::{HANG_TIME, skipped, wait_for};
@@ -728,12 +729,12 @@ fn busy_keep_alive_connections_over_the_cap_are_not_closed_without_an_answer() {
     assert!(answered > 700 && closed <= answered / 1000, "0 stands for closed: {statuses:?}");
 }
 
-// ---- the side of tiny_http ----
+// ---- the side of the service ----
 
 #[test]
 fn a_request_that_finds_no_place_in_time_is_told_to_come_again() {
     let front = Fixture::start_with(|settings| {
-        settings.bounds.upstream_max = 2;
+        settings.bounds.requests_max = 2;
         settings.bounds.queue_time = Duration::from_millis(200);
     });
     let mut held: Vec<Client> = (0..2).map(|_| front.client()).collect();
@@ -753,7 +754,7 @@ fn a_request_that_finds_no_place_in_time_is_told_to_come_again() {
 #[test]
 fn requests_that_wait_for_an_application_leave_the_others_their_places() {
     let front = Fixture::start_with(|settings| {
-        settings.bounds.upstream_max = 2;
+        settings.bounds.requests_max = 2;
         settings.bounds.queue_time = Duration::from_millis(200);
         settings.waits_for_application = Some(Box::new(|path| path == "/held"));
     });
@@ -774,7 +775,7 @@ fn requests_that_wait_for_an_application_leave_the_others_their_places() {
 fn requests_that_wait_for_an_application_leave_the_others_half_of_the_connections() {
     let front = Fixture::start_with(|settings| {
         settings.connections_max = 8;
-        settings.bounds.upstream_max = 2;
+        settings.bounds.requests_max = 2;
         settings.bounds.queue_time = HANG_TIME;
         settings.waits_for_application = Some(Box::new(|path| path == "/held"));
     });
@@ -799,7 +800,7 @@ fn requests_that_wait_for_an_application_leave_the_others_half_of_the_connection
 #[test]
 fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
     let front = Fixture::start_with(|settings| {
-        settings.bounds.upstream_max = 1;
+        settings.bounds.requests_max = 1;
         settings.bounds.answer_time = Duration::from_millis(200);
         settings.bounds.queue_time = Duration::from_millis(200);
     });
@@ -811,55 +812,105 @@ fn a_request_that_is_stuck_is_answered_and_keeps_its_place() {
     wait_for("its place is free again", || front.get().status == 200);
 }
 
-/// tiny_http's pool forgets connections that come at the same moment; each of these needs a new one.
 #[test]
-fn as_many_requests_at_once_as_there_are_places_are_all_answered() {
-    for _ in 0..5 {
-        let front = Fixture::start();
-        let mut clients: Vec<Client> = (0..64).map(|_| front.client()).collect();
-        for _ in 0..3 {
-            for client in &mut clients {
-                client.send(b"GET / HTTP/1.1\r\n\r\n");
-            }
-            for client in &mut clients {
-                assert_eq!(client.answer().status, 200);
-            }
+fn as_many_requests_at_once_as_there_are_permits_are_all_answered() {
+    let front = Fixture::start();
+    let mut clients: Vec<Client> = (0..64).map(|_| front.client()).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            client.send(b"GET / HTTP/1.1\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200);
         }
     }
 }
 
 #[test]
-fn an_application_that_drops_or_breaks_a_request_does_not_harm_the_next() {
-    let front = Fixture::start_with(|settings| settings.bounds.answer_time = Duration::from_secs(1));
-    for request in [
-        "POST /dropped HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
-        "GET /cut HTTP/1.1\r\n\r\n",
-        "GET /surplus HTTP/1.1\r\n\r\n",
-    ] {
-        let answer = front.ask(request.as_bytes());
-        assert!(answer.header("retry-after").is_some(), "{request:?}");
-        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")), "{request:?}");
+fn a_service_that_panics_costs_one_request() {
+    let front = Fixture::start_with(|settings| settings.bounds.requests_max = 1);
+    for _ in 0..3 {
+        let answer = front.ask(b"POST /panic HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+        assert!(answer.header("retry-after").is_some());
+        assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
         assert_eq!(front.get().status, 200);
     }
     let failed = front.ask(b"GET /failed HTTP/1.1\r\n\r\n");
-    assert_eq!((failed.status, failed.body.as_str()), (500, "why"), "what the application says is passed on");
+    assert_eq!((failed.status, failed.body.as_str()), (500, "why"), "what the service says is passed on");
+}
+
+// ---- the private listener: its requests go through tiny_http's server ----
+
+#[test]
+fn a_private_request_and_its_response_pass_the_server_unchanged() {
+    let private = Private::start();
+    let body: Vec<u8> = (0..1_u32 << 20).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
+    let mut client = private.front.client();
+    for _ in 0..3 {
+        let head = "X-Sig: a=b\r\nX-Name: caf\u{e9}\r\nInboxd-Request: 1\r\nConnection: keep-alive";
+        client.send(
+            format!("POST /p?q=1 HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+        );
+        client.send(&body);
+        let echo = client.answer().json();
+        let expected = serde_json::json!({
+            "listener": "webhooks", "peer": "127.0.0.1", "method": "POST", "path": "/p?q=1",
+            "length": body.len(), "sha256": sha256(&body), "headers": [["X-Sig", "a=b"]],
+        });
+        assert_eq!(echo, expected, "a value that tiny_http cannot read stays behind");
+    }
+    client.send(b"GET /big HTTP/1.1\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.body.len(), answer.header("server")), (BIG_BYTES, None));
+    for (request, length) in
+        [("HEAD /big", Some(BIG_BYTES.to_string())), ("GET /204", None), ("GET /304", Some("0".to_owned()))]
+    {
+        client.send(format!("{request} HTTP/1.1\r\n\r\n").as_bytes());
+        assert_eq!(client.head().header("content-length"), length.as_deref(), "{request}");
+    }
+    client.send(b"GET /after HTTP/1.1\r\n\r\n");
+    assert_eq!(client.answer().json()["path"], "/after");
+    assert_eq!(private.front.handle.bodies_bytes(), 0);
 }
 
 #[test]
-fn the_death_of_tiny_http_is_reported_once() {
-    let deaths = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&deaths);
-    let front = Fixture::start_with(|settings| {
-        let dir = tempfile::tempdir().unwrap();
-        settings.relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
-        settings.on_dead = Box::new(move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-        });
+fn a_private_server_that_is_gone_or_hangs_is_replaced_and_no_request_is_lost() {
+    let private = Private::start();
+    assert_eq!(private.front.get().status, 200);
+    // its listener is out of reach, as after an error of accept
+    std::fs::remove_file(private.dir.path().join("http.sock")).unwrap();
+    assert_eq!(private.front.get().status, 200);
+    // it accepts and does nothing
+    let next = private.dir.path().join("http-1.sock");
+    std::fs::remove_file(&next).unwrap();
+    let _hangs = UnixListener::bind(&next).unwrap();
+    assert_eq!(private.front.ask(b"POST /p HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi").json()["length"], 2);
+    assert_eq!(private.front.seen(), 3);
+}
+
+#[test]
+fn a_private_request_that_is_stuck_is_answered_and_keeps_its_permit() {
+    let private = Private::start_with(|settings| {
+        settings.bounds.requests_max = 1;
+        settings.bounds.answer_time = Duration::from_millis(200);
+        settings.bounds.queue_time = Duration::from_millis(200);
     });
-    for _ in 0..3 {
-        assert_eq!(front.get().status, 503);
+    let front = &private.front;
+    assert_eq!(front.ask(b"GET /stuck HTTP/1.1\r\n\r\n").status, 503);
+    assert_eq!((front.get().status, front.seen()), (503, 1));
+    front.release();
+    wait_for("its permit is free again", || front.get().status == 200);
+}
+
+#[test]
+fn a_private_service_that_panics_costs_one_request() {
+    let private = Private::start();
+    let answer = private.front.ask(b"GET /panic HTTP/1.1\r\n\r\n");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
+    for _ in 0..8 {
+        assert_eq!(private.front.get().status, 200);
     }
-    assert_eq!(deaths.load(Ordering::Relaxed), 1);
 }
 
 // ---- stopping ----
@@ -1067,11 +1118,35 @@ struct Fixture {
     accepting: Option<thread::JoinHandle<()>>,
 }
 
+#[derive(Default)]
 struct Backend {
-    relay: Arc<Relay>,
     seen: AtomicUsize,
     released: AtomicBool,
-    _dir: tempfile::TempDir,
+}
+
+/// With tiny_http's server between front and service.
+struct Private {
+    front: Fixture,
+    dir: tempfile::TempDir,
+}
+
+impl Private {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(adapt: impl FnOnce(&mut Settings)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let sockets = dir.path().to_owned();
+        let front = Fixture::start_with(|settings| {
+            settings.bounds.requests_max = Relay::REQUESTS_MAX;
+            adapt(settings);
+            let behind = std::mem::replace(&mut settings.respond, Box::new(|_| Response::new(500, "")));
+            let relay = Relay::new(sockets, behind);
+            settings.respond = Box::new(move |request| relay.respond(request));
+        });
+        Self { front, dir }
+    }
 }
 
 impl Fixture {
@@ -1084,32 +1159,17 @@ impl Fixture {
     }
 
     fn on(listener: Listener, adapt: impl FnOnce(&mut Settings)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
-        let backend = Arc::new(Backend {
-            relay: Arc::clone(&relay),
-            seen: AtomicUsize::new(0),
-            released: AtomicBool::new(false),
-            _dir: dir,
-        });
-        for _ in 0..10 {
-            let backend = Arc::clone(&backend);
-            thread::spawn(move || {
-                while let Ok((request, way_back)) = backend.relay.receive() {
-                    backend.serve(&request, way_back)
-                }
-            });
-        }
+        let backend = Arc::new(Backend::default());
+        let service = Arc::clone(&backend);
         let mut settings = Settings {
             listener: "webhooks",
-            relay,
+            respond: Box::new(move |request| service.serve(&request)),
             connections_max: 512,
             descriptors_max: 10_000,
             body_bytes_max: Box::new(|path| if path == "/tiny" { 1000 } else { 1 << 20 }),
             waits_for_application: None,
             trusted_proxies: Vec::new(),
             bounds: Bounds::default(),
-            on_dead: Box::new(|error| panic!("tiny_http died: {error}")),
         };
         adapt(&mut settings);
         let address = match &listener {
@@ -1162,27 +1222,32 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.release();
         self.handle.stop_accepting();
-        for _ in 0..10 {
-            self.backend.relay.unblock();
-        }
     }
 }
 
 impl Backend {
-    fn serve(&self, request: &Request, way_back: WayBack) {
+    fn serve(self: &Arc<Self>, request: &Request) -> Response {
         self.seen.fetch_add(1, Ordering::SeqCst);
         let path = request.target.as_str();
-        match path.split('?').next().unwrap() {
+        let is_released = || self.released.load(Ordering::SeqCst);
+        match request.path() {
             "/slow" => thread::sleep(Duration::from_millis(200)),
-            "/held" => wait_for("it is released", || self.released.load(Ordering::SeqCst)),
-            "/dropped" => return,
-            "/failed" => return way_back.send(&http("500 Internal Server Error", "why")).unwrap(),
-            "/cut" => {
-                return way_back.send(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+            "/held" => {
+                while !is_released() {
+                    if Instant::now() >= request.answer_by {
+                        let backend = Arc::clone(self);
+                        let rest = move || {
+                            wait_for("it is released", || backend.released.load(Ordering::SeqCst));
+                        };
+                        return Response::new(503, "").with_rest(Box::new(rest));
+                    }
+                    thread::sleep(Duration::from_millis(2));
+                }
             }
-            "/surplus" => {
-                return way_back.send(&[http("200 OK", "one"), http("200 OK", "two")].concat()).unwrap();
-            }
+            // looks at no deadline
+            "/stuck" => wait_for("it is released", is_released),
+            "/failed" => return Response::new(500, "why"),
+            "/panic" => panic!("as a bug would"),
             _ => {}
         }
         let Request { listener, peer, method, headers, body, .. } = request;
@@ -1196,13 +1261,8 @@ impl Backend {
             .and_then(|digits| digits.parse().ok())
             .filter(|status| *status >= 200_u16)
             .unwrap_or(200);
-        let text = if status == 200 { text } else { String::new() };
-        way_back.send(&http(&format!("{status} x"), &text)).unwrap();
+        Response::new(status, if status == 200 { text } else { String::new() })
     }
-}
-
-fn http(status: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 struct Client<S = TcpStream> {

@@ -92,14 +92,6 @@ fn systemd_is_told_when_it_is_ready_alive_and_stopping() {
 }
 
 #[test]
-fn the_path_of_the_watchdogs_probe_cannot_be_guessed() {
-    let daemon = Daemon::start();
-    for path in ["/probe", "/probe/", "/probe/00000000000000000000000000000000"] {
-        assert_eq!(daemon.client().get(path).0, 404, "{path}");
-    }
-}
-
-#[test]
 fn ten_restarts_and_five_kills_under_load_refuse_no_connection() {
     let manager = Manager::new();
     let log = Arc::new(ClientLog::new(manager.dir.path()));

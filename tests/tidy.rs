@@ -21,6 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "background::retention",
             "background::alerts",
             "intake::front",
+            "intake::exchange",
             "intake::deliveries",
             "intake::proxy",
             "work::endpoint",
@@ -103,11 +104,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("admin::retry", &["work::hand_on", "config", "store::inbox", "store::outbox"]),
     ("admin::people", &[]),
     ("intake", &[]),
-    ("intake::front", &["logging", "wake"]),
+    ("intake::front", &["intake::exchange", "intake::answer", "intake::permit", "logging", "wake"]),
     (
         "intake::deliveries",
         &[
             "intake::front",
+            "intake::exchange",
+            "intake::answer",
+            "intake::permit",
+            "intake::pending",
             "intake::receive",
             "intake::refused",
             "intake::proxy",
@@ -123,6 +128,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "wake",
         ],
     ),
+    ("intake::exchange", &["clock", "wake"]),
+    ("intake::answer", &["intake::exchange", "intake::receive", "providers", "signature"]),
+    ("intake::permit", &["wake"]),
+    ("intake::pending", &["store::writer"]),
     (
         "intake::receive",
         &[
@@ -148,6 +157,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "intake::proxy",
         &[
+            "intake::pending",
             "intake::receive",
             "work",
             "work::endpoint",
@@ -160,7 +170,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "store::outbox",
             "verify",
             "outgoing",
-            "wake",
         ],
     ),
     ("work", &["handlers", "store::writer", "store::inbox"]),

@@ -84,7 +84,7 @@ fn ratios() {
     rate("(a) raw SQLite, the same rows, 1 per transaction", |r| r.raw_1);
     rate("(a) raw SQLite, the same rows, 64 per transaction", |r| r.raw_64);
     rate("    the writer with 64 verified events queued, no HTTP", |r| r.writer);
-    rate("(b) front + tiny_http + verification, no database, 64 conn.", |r| r.verified);
+    rate("(b) front + verification, no database, 64 conn.", |r| r.verified);
     rate("(c) whole path, 1 connection", |r| r.whole_1);
     rate("(c) whole path, 16 connections", |r| r.whole_16);
     rate("(c) whole path, 64 connections", |r| r.whole_64);

@@ -10,7 +10,8 @@ use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers;
 use inboxd::handlers::Registry;
 use inboxd::internals::intake::deliveries::App;
-use inboxd::internals::intake::front::{self, Bounds, Front, Listener, Relay};
+use inboxd::internals::intake::exchange::{Request, Response, Service};
+use inboxd::internals::intake::front::{self, Bounds, Front, Listener};
 use inboxd::internals::intake::proxy::Proxy;
 use inboxd::internals::intake::receive;
 use inboxd::internals::signature::{Delivery, Headers};
@@ -55,7 +56,7 @@ pub(crate) fn folder() -> TempDir {
 
 /// What stands behind the front.
 pub(crate) enum Upstream {
-    /// tiny_http and verification; whatever verifies is answered 200.
+    /// Verification; whatever verifies is answered 200.
     Verifier,
     /// All of it.
     Daemon { batch_jobs_max: usize },
@@ -65,8 +66,6 @@ pub(crate) struct Stack {
     pub(crate) address: String,
     front: front::Handle,
     front_thread: JoinHandle<()>,
-    relay: Arc<Relay>,
-    workers: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<rusqlite::Result<()>>>,
     dir: TempDir,
 }
@@ -80,13 +79,9 @@ impl Stack {
             Registry::new().facts(),
         )
         .unwrap();
-        let relay = Arc::new(Relay::bind(dir.path().join("http.sock")).unwrap());
         let endpoint = config.endpoints.into_iter().next().unwrap();
-        let (workers, writer) = match upstream {
-            Upstream::Verifier => {
-                let verifier = Arc::new(endpoint.verifier);
-                (work(&relay, move |relay| while verify_one(relay, &verifier) {}), None)
-            }
+        let (respond, writer): (Service, _) = match upstream {
+            Upstream::Verifier => (Box::new(move |request| verify_one(request, &endpoint.verifier)), None),
             Upstream::Daemon { batch_jobs_max } => {
                 std::fs::create_dir(&config.data_dir).unwrap();
                 let conn = open::open_writer(&config.database).unwrap();
@@ -98,27 +93,26 @@ impl Stack {
                 let endpoint = Endpoint::new(endpoint, vec![billing]);
                 let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
                 let wakes = Default::default();
-                let app = Arc::new(App::new(&[Arc::new(endpoint)], None, handle, wakes, proxy));
-                (work(&relay, move |relay| drop(app.serve(relay))), Some(writer))
+                let app = App::new(&[Arc::new(endpoint)], None, handle, wakes, proxy);
+                (Box::new(move |request| app.respond(request)), Some(writer))
             }
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let settings = front::Settings {
             listener: front::WEBHOOKS,
-            relay: Arc::clone(&relay),
+            respond,
             connections_max: 512,
             descriptors_max: front::raise_descriptor_limit(),
             body_bytes_max: Box::new(|_| 1 << 20),
             waits_for_application: None,
             trusted_proxies: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             bounds: Bounds::default(),
-            on_dead: Box::new(|_| {}),
         };
         let front = Front::new(Listener::Tcp(listener), settings).unwrap();
         let handle = front.handle();
         let front_thread = thread::spawn(move || front.run());
-        Self { address, front: handle, front_thread, relay, workers, writer, dir }
+        Self { address, front: handle, front_thread, writer, dir }
     }
 
     /// Ends it, and looks whether it stored so many events.
@@ -126,12 +120,8 @@ impl Stack {
         self.front.stop_accepting();
         assert_eq!(self.front.drain(Duration::from_secs(10)), 0);
         self.front_thread.join().unwrap();
-        for _ in &self.workers {
-            self.relay.unblock();
-        }
-        for worker in self.workers {
-            worker.join().unwrap();
-        }
+        // its service holds the writer's queue
+        drop(self.front);
         if let Some(writer) = self.writer {
             writer.join().unwrap().unwrap();
             let database = self.dir.path().join("data/inboxd.db");
@@ -143,27 +133,12 @@ impl Stack {
     }
 }
 
-fn work(relay: &Arc<Relay>, serve: impl Fn(&Relay) + Clone + Send + 'static) -> Vec<JoinHandle<()>> {
-    let worker = |_| {
-        let (relay, serve) = (Arc::clone(relay), serve.clone());
-        thread::spawn(move || serve(&relay))
-    };
-    (0..crate::cores().max(2)).map(worker).collect()
-}
-
-/// Answers one request; `false` when there are no more.
-fn verify_one(relay: &Relay, verifier: &Verifier) -> bool {
-    let Ok((request, way_back)) = relay.receive() else {
-        return false;
-    };
+fn verify_one(request: Request, verifier: &Verifier) -> Response {
     let headers = Headers::from_iter(request.headers);
     let delivery =
         Delivery { method: &request.method, url: &request.target, headers: &headers, body: request.body };
     let is_good = verifier.verify(delivery, inboxd::internals::clock::now_ms()).is_ok();
-    let (status, body) = (if is_good { "200 OK" } else { "400 Bad Request" }, r#"{"outcome":"processed"}"#);
-    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    way_back.send(answer.as_bytes()).unwrap();
-    true
+    Response::new(if is_good { 200 } else { 400 }, r#"{"outcome":"processed"}"#)
 }
 
 /// The writer alone: events that are verified already, as many queued as HTTP would queue.

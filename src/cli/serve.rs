@@ -47,9 +47,6 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {
         Ended::WriterPanicked(reason) => {
             Err(Failure::new(Exit::Internal, format!("the writer panicked: {reason}")))
         }
-        Ended::HttpFailed(reason) => {
-            Err(Failure::new(Exit::Internal, format!("the HTTP server failed: {reason}")))
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The daemon: starts and joins every thread, and decides when the process ends and with what code.
 //!
 //! The order of a start is the order of trust: signals, the lock on the data directory, the addresses
-//! (bound, not accepting), the database, the writer (which accepts nothing before a full checkpoint), the
-//! HTTP workers, and the fronts last. A stop goes the other way round.
+//! (bound, not accepting), the database, the writer (which accepts nothing before a full checkpoint), and the fronts
+//! last. A stop goes the other way round.
 
 use std::fmt;
 use std::fs::Permissions;
@@ -26,6 +26,7 @@ use crate::clock;
 use crate::config::{self, Address, Config};
 use crate::handlers::Registry;
 use crate::intake::deliveries::App;
+use crate::intake::exchange::{Request, Service};
 use crate::intake::front::{self, Relay};
 use crate::intake::proxy::Proxy;
 use crate::providers;
@@ -73,7 +74,7 @@ const READY_TICK: Duration = Duration::from_millis(5);
 /// The private listener serves a person or a monitor, not the world.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
-/// Descriptors left to the private listener and tiny_http's side of its requests.
+/// Descriptors left to the private listener and to the connections of its relay.
 const ADMIN_DESCRIPTORS: usize = 64;
 
 /// Descriptors for the database, the listeners, signals and logs.
@@ -158,8 +159,6 @@ pub enum Ended {
     Stopped,
     /// The storage failed: what is on the disk is unknown until the next start has looked.
     StorageFailed(String),
-    /// The HTTP server behind the front accepts no more.
-    HttpFailed(String),
     /// The writer panicked: a bug.
     WriterPanicked(String),
 }
@@ -169,16 +168,13 @@ enum Event {
     Reload,
     WriterEnded(rusqlite::Result<()>),
     WriterPanicked(String),
-    HttpFailed(String),
 }
 
 /// A running daemon. Dropping it does not stop it; [`Daemon::wait`] does, when it is time.
 pub struct Daemon {
     app: Arc<App>,
-    relay: Arc<Relay>,
     fronts: Vec<front::Handle>,
     front_threads: Vec<JoinHandle<()>>,
-    workers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
     /// An event that came while waiting to be ready.
     ending: Option<Event>,
@@ -189,7 +185,7 @@ pub struct Daemon {
     folders: Folders,
     socket_files: Vec<SocketFile>,
     _asked: (HealthSocket, Control),
-    _run_dir: RunDir,
+    run_dir: RunDir,
     /// What feeds the watchdog, until it is set to work.
     probe: Option<Probe>,
     watchdog: Option<Watchdog>,
@@ -248,10 +244,9 @@ impl Daemon {
         let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
         let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
         let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
-        let probe_path = probe_path()?;
         let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
         let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
-        let app = Arc::new(app.with_probe(probe_path.clone()).keeping_refused(config.keep_refused));
+        let app = Arc::new(app.keeping_refused(config.keep_refused));
         let settings = background::Settings {
             worker_threads: config.worker.threads,
             retention: config.retention,
@@ -265,21 +260,17 @@ impl Daemon {
         };
         let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
-        let (relay, control) = private_sockets(&run_dir, &app)?;
+        let control = Control::open(run_dir.path(), &app)?;
         let health = tell_health(&run_dir, &app, &lock, home)?;
-        let workers = spawn_workers(&app, &relay, &sender)?;
 
-        let descriptors = front::raise_descriptor_limit();
         let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
         let mut daemon = Self {
             app,
-            relay,
             fronts: Vec::new(),
             front_threads: Vec::new(),
-            workers,
             events,
             ending: None,
-            probe: Some(Probe { address: webhooks.clone(), path: probe_path, database: config.database }),
+            probe: None,
             webhooks,
             admin,
             events_stored: seen.inbox_id,
@@ -287,16 +278,13 @@ impl Daemon {
             folders,
             socket_files,
             _asked: (health, control),
-            _run_dir: run_dir,
+            run_dir,
             watchdog: None,
             _claim: claim,
             _lock: lock,
         };
-        for (name, listener) in listeners {
-            if let Some(listener) = listener {
-                daemon.open_front(name, listener, &config.listen, &config.limits, descriptors, &sender)?;
-            }
-        }
+        daemon.open_fronts(listeners, &config.listen, &config.limits)?;
+        daemon.probe = daemon.look_after(config.database);
         Ok(daemon)
     }
 
@@ -376,11 +364,6 @@ impl Daemon {
                 self.close_fronts(Duration::from_secs(1));
                 Ended::WriterPanicked(reason)
             }
-            Ok(Event::HttpFailed(reason)) => {
-                log::error!("the HTTP server behind the front failed: {reason}; ending to start again");
-                self.close_fronts(Duration::from_secs(1));
-                Ended::HttpFailed(reason)
-            }
         }
     }
 
@@ -413,27 +396,40 @@ impl Daemon {
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
         // the run directory and the lock go last, with what is left of self
-        let Self { app, relay, fronts, workers, background, events, .. } = self;
+        let Self { app, fronts, background, events, .. } = self;
         // whoever waited for another process's lock was answered when the fronts were closed
         app.hurry();
         background.stop();
-        for _ in &workers {
-            relay.unblock();
-        }
-        for worker in workers {
-            if worker.join().is_err() {
-                log::error!("an HTTP worker panicked");
-            }
-        }
-        // the fronts ask the app for size limits, so they hold it as well
+        // their services hold the app as well
         drop((fronts, app));
         let ended = events.iter().find_map(|event| match event {
             Event::WriterEnded(Ok(())) => Some(Ended::Stopped),
             Event::WriterEnded(Err(error)) => Some(Ended::StorageFailed(error.to_string())),
             Event::WriterPanicked(reason) => Some(Ended::WriterPanicked(reason)),
-            Event::Signal | Event::Reload | Event::HttpFailed(_) => None,
+            Event::Signal | Event::Reload => None,
         });
         ended.unwrap_or(Ended::Stopped)
+    }
+
+    fn open_fronts(
+        &mut self,
+        listeners: [(&'static str, Option<front::Listener>); 2],
+        listen: &config::Listen,
+        limits: &config::Limits,
+    ) -> Result<(), StartError> {
+        let descriptors = front::raise_descriptor_limit();
+        for (name, listener) in listeners {
+            if let Some(listener) = listener {
+                self.open_front(name, listener, listen, limits, descriptors)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the watchdog looks at. It holds nothing that a stop waits for.
+    fn look_after(&self, database: PathBuf) -> Option<Probe> {
+        let counters = Arc::clone(self.fronts.first()?.counters());
+        Some(Probe { address: self.webhooks.clone(), counters, app: Arc::downgrade(&self.app), database })
     }
 
     fn open_front(
@@ -443,29 +439,30 @@ impl Daemon {
         listen: &config::Listen,
         limits: &config::Limits,
         descriptors: usize,
-        events: &Sender<Event>,
     ) -> Result<(), StartError> {
         let app = Arc::clone(&self.app);
         let body_bytes_max = limits.body_bytes_max;
-        let failed = events.clone();
         let is_public = name == front::WEBHOOKS;
         let asking = Arc::clone(&self.app);
         let waits_for_application = (is_public && asking.asks_applications())
-            .then(|| -> front::OfPath<bool> { Box::new(move |path| asking.asks_application(path)) });
+            .then(|| -> front::PerPath<bool> { Box::new(move |path| asking.asks_application(path)) });
+        let bounds = front::Bounds::default();
         let settings = front::Settings {
             listener: name,
-            relay: Arc::clone(&self.relay),
+            respond: if is_public { deliveries(&self.app) } else { self.private_service()? },
             connections_max: if is_public { limits.connections_max } else { ADMIN_CONNECTIONS_MAX },
             descriptors_max: if is_public {
                 descriptors.saturating_sub(DESCRIPTORS_KEPT + ADMIN_DESCRIPTORS)
             } else {
-                ADMIN_DESCRIPTORS
+                ADMIN_DESCRIPTORS - Relay::DESCRIPTORS_MAX
             },
             body_bytes_max: Box::new(move |path| app.body_bytes_max(path).unwrap_or(body_bytes_max)),
             waits_for_application,
             trusted_proxies: listen.trusted_proxies.clone(),
-            bounds: front::Bounds::default(),
-            on_dead: Box::new(move |error| tell(&failed, Event::HttpFailed(error.to_string()))),
+            bounds: front::Bounds {
+                requests_max: if is_public { bounds.requests_max } else { Relay::REQUESTS_MAX },
+                ..bounds
+            },
         };
         let front = front::Front::new(listener, settings)
             .map_err(|error| StartError::Other(format!("cannot serve the {name} listener: {error}")))?;
@@ -473,6 +470,26 @@ impl Daemon {
         self.front_threads.push(spawn(name, move || front.run())?);
         Ok(())
     }
+
+    /// Behind tiny_http's server: the probes, and whatever else only this machine and its monitor may ask for.
+    fn private_service(&self) -> Result<Service, StartError> {
+        let app = Arc::clone(&self.app);
+        let answer = move |request: Request| match app.probe(&request) {
+            Some(answer) => answer.plain(),
+            None => app.not_found(&request),
+        };
+        let relay = Relay::new(self.run_dir.path().to_owned(), Box::new(answer));
+        relay.start().map_err(|error| {
+            let dir = self.run_dir.path().display();
+            StartError::Other(format!("cannot serve the private listener through a socket in {dir}: {error}"))
+        })?;
+        Ok(Box::new(move |request| relay.respond(request)))
+    }
+}
+
+fn deliveries(app: &Arc<App>) -> Service {
+    let app = Arc::clone(app);
+    Box::new(move |request| app.respond(request))
 }
 
 fn start_writer(
@@ -531,11 +548,6 @@ fn tell_health(
     let socket = HealthSocket::serve(run_dir.health_socket(), report)?;
     lock.note(home, Some(&run_dir.health_socket()))?;
     Ok(socket)
-}
-
-fn probe_path() -> Result<String, StartError> {
-    systemd::new_probe_path()
-        .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))
 }
 
 /// The database file is claimed before SQLite opens it, and given up after SQLite has closed it.
@@ -664,43 +676,12 @@ fn worker_settings(worker: &config::Worker) -> worker::Settings {
     }
 }
 
-fn private_sockets(run_dir: &RunDir, app: &Arc<App>) -> Result<(Arc<Relay>, Control), StartError> {
-    Ok((relay_in(run_dir)?, Control::open(run_dir.path(), app)?))
-}
-
-fn relay_in(run_dir: &RunDir) -> Result<Arc<Relay>, StartError> {
-    let socket = run_dir.socket();
-    let listens =
-        |error: std::io::Error| StartError::Other(format!("cannot listen on {}: {error}", socket.display()));
-    let relay = Relay::bind(socket.clone()).map(Arc::new).map_err(&listens)?;
-    // whatever the umask: the directory keeps others out already
-    std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).map_err(listens)?;
-    Ok(relay)
-}
-
 fn targets(
     destinations: Vec<config::Destination>,
     endpoints: &[Arc<Endpoint>],
 ) -> Result<Vec<Arc<Target>>, StartError> {
     let target = |destination| Target::new(destination, endpoints).map(Arc::new).map_err(StartError::Other);
     destinations.into_iter().map(target).collect()
-}
-
-fn spawn_workers(
-    app: &Arc<App>,
-    relay: &Arc<Relay>,
-    events: &Sender<Event>,
-) -> Result<Vec<JoinHandle<()>>, StartError> {
-    let count = thread::available_parallelism().map_or(2, |n| n.get().max(2));
-    let worker = |index: usize| {
-        let (app, relay, events) = (Arc::clone(app), Arc::clone(relay), events.clone());
-        spawn(&format!("http-{index}"), move || {
-            if let Err(error) = app.serve(&relay) {
-                tell(&events, Event::HttpFailed(error.to_string()));
-            }
-        })
-    };
-    (0..count).map(worker).collect()
 }
 
 fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {

@@ -1,6 +1,6 @@
-//! The directory of the socket between front and tiny_http.
+//! The directory of the private sockets: between the private listener and its server, and for commands.
 //!
-//! Whoever can reach that socket can send requests that the front never saw, so the directory is made
+//! Whoever can reach the first can send requests that the front never saw, so the directory is made
 //! by this process alone, or looked at and made right before it is trusted. It is never one that others
 //! can enter.
 
@@ -69,8 +69,7 @@ impl RunDir {
         let kept = Self { path, is_own: false };
         kept.create()?;
         if let State::Foreign(uid) = kept.look()? {
-            remove_stale_socket(&kept.socket());
-            remove_stale_socket(&kept.health_socket());
+            kept.remove_stale_sockets();
             // another user's directory cannot be trusted, an empty one can be replaced
             if let Err(error) = fs::remove_dir(&kept.path) {
                 return Err(kept.refused(&belongs_to(uid, &kept.path, &error)));
@@ -83,8 +82,7 @@ impl RunDir {
         }
         match kept.look()? {
             State::Private => {
-                remove_stale_socket(&kept.socket());
-                remove_stale_socket(&kept.health_socket());
+                kept.remove_stale_sockets();
                 Ok(kept)
             }
             // a file system without owners or modes: FAT, some network shares
@@ -140,9 +138,15 @@ impl RunDir {
         &self.path
     }
 
-    /// The socket's path.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.path.join("http.sock")
+    /// What a process that was killed has left.
+    fn remove_stale_sockets(&self) {
+        self.sockets().for_each(|socket| remove_stale_socket(&socket));
+    }
+
+    /// All of its files that are named as our sockets are.
+    fn sockets(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
     }
 
     /// The path of the socket at which health is told.
@@ -154,7 +158,9 @@ impl RunDir {
 impl Drop for RunDir {
     fn drop(&mut self) {
         drop(fs::remove_file(self.health_socket()));
-        drop(fs::remove_file(self.socket()));
+        for socket in self.sockets() {
+            drop(fs::remove_file(socket));
+        }
         if self.is_own {
             drop(fs::remove_dir(&self.path));
         }

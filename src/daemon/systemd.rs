@@ -1,24 +1,30 @@
 //! The service manager: the socket it passes, what it is told, and the watchdog.
 //!
-//! Without a service manager nothing here does anything. The watchdog is fed by a round trip of the
-//! kind that deliveries make, never by a timer alone: a process that only looks alive is restarted.
+//! Without a service manager nothing here does anything. The watchdog is fed when the front has served a connection,
+//! the writer has come round and the database was read, never by a timer alone: a process that only looks alive is
+//! restarted.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
 use crate::config::Address;
+use crate::intake::deliveries::App;
 use crate::intake::front;
 use crate::store::inbox;
 use crate::store::open;
 
-/// How long a round trip may take; the writer alone may wait 5 s for another process's lock.
+/// How long each part may take; the writer alone may wait 5 s for another process's lock.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The one socket that was passed, and its address.
@@ -72,38 +78,32 @@ pub(super) fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|timeout| timeout / 2)
 }
 
-/// A path that nobody else can guess.
-pub(super) fn new_probe_path() -> io::Result<String> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(format!("/probe/{:032x}", u128::from_le_bytes(random)))
-}
-
-/// The round trip: through the public front, tiny_http and the writer's queue, and a read of the file.
+/// What shows that deliveries would be taken: the accept loop of the public front, the writer, and the database file.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) address: Address,
-    pub(super) path: String,
+    pub(super) counters: Arc<front::Counters>,
+    /// The writer ends only when nobody holds it: a stop does not wait for a probe.
+    pub(super) app: Weak<App>,
     pub(super) database: PathBuf,
 }
 
 impl Probe {
-    /// Feeds the watchdog as long as the round trips succeed, until `stop` hangs up.
+    /// Feeds the watchdog as long as all of them are well, until `stop` hangs up.
     pub(super) fn feed_watchdog(&self, every: Duration, stop: &Receiver<()>) {
         let mut is_well = true;
         loop {
-            match self.go_round() {
+            match self.look() {
                 Ok(()) => {
                     tell(&[NotifyState::Watchdog]);
                     if !std::mem::replace(&mut is_well, true) {
-                        log::info!("a round trip through front, writer and database succeeded again");
+                        log::info!("front, writer and database are well again");
                     }
                 }
                 Err(reason) => {
                     is_well = false;
                     log::error!(
-                        "a round trip through front, writer and database failed: {reason}; \
-                         without one the service manager starts this process again"
+                        "the watchdog is not fed: {reason}; if that lasts, the service manager starts this process again"
                     );
                 }
             }
@@ -113,41 +113,50 @@ impl Probe {
         }
     }
 
-    fn go_round(&self) -> Result<(), String> {
-        let answer = self.ask().map_err(|error| format!("front or writer: {error}"))?;
-        if !answer.starts_with(b"HTTP/1.1 200 ") {
-            let status = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
-            return Err(format!("front or writer: answered {:?}", String::from_utf8_lossy(status)));
-        }
+    fn look(&self) -> Result<(), String> {
+        self.look_at_writer()?;
+        self.look_at_front()?;
         let reader = open::open_reader(&self.database, PROBE_TIME_MAX).map_err(|error| error.to_string())?;
-        inbox::last_id(&reader).map_err(|error| format!("database: {error}"))?;
+        inbox::last_id(&reader).map_err(|error| format!("the database cannot be read: {error}"))?;
         Ok(())
     }
 
-    fn ask(&self) -> io::Result<Vec<u8>> {
-        let timeout = Some(PROBE_TIME_MAX);
+    fn look_at_writer(&self) -> Result<(), String> {
+        let (came_round, comes_round) = mpsc::channel();
+        // where nobody waits any more, nobody has to be told
+        let app = self.app.upgrade().ok_or("it is stopping")?;
+        app.probe_writer(move || came_round.send(()).unwrap_or_default());
+        drop(app);
+        comes_round
+            .recv_timeout(PROBE_TIME_MAX)
+            .map_err(|_| format!("the writer has not come round within {} s", PROBE_TIME_MAX.as_secs()))
+    }
+
+    /// Connects as a client does, and waits until some connection was given a thread. It is closed without a word.
+    fn look_at_front(&self) -> Result<(), String> {
+        let served = &self.counters.served;
+        let before = served.load(Ordering::Relaxed);
+        let _connection =
+            self.connect().map_err(|error| format!("the listener takes no connection: {error}"))?;
+        let end = Instant::now() + PROBE_TIME_MAX;
+        while served.load(Ordering::Relaxed) == before {
+            if Instant::now() >= end {
+                let seconds = PROBE_TIME_MAX.as_secs();
+                return Err(format!("the front has served no new connection within {seconds} s"));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> io::Result<OwnedFd> {
         match &self.address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PROBE_TIME_MAX)?;
-                stream.set_read_timeout(timeout)?;
-                self.converse(stream)
-            }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(timeout)?;
-                self.converse(stream)
-            }
+            Address::Tcp(address) => TcpStream::connect_timeout(address, PROBE_TIME_MAX).map(OwnedFd::from),
+            Address::Unix(path) => UnixStream::connect(path).map(OwnedFd::from),
             Address::Systemd => Err(io::Error::other("the address is not known")),
         }
     }
-
-    fn converse(&self, mut stream: impl Read + Write) -> io::Result<Vec<u8>> {
-        let request = format!("GET {} HTTP/1.1\r\nHost: inboxd\r\nConnection: close\r\n\r\n", self.path);
-        stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        Ok(answer)
-    }
 }
 
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Between two looks whether a connection was served.
+const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -1,40 +1,36 @@
-//! The HTTP side of a delivery: routes by path, verifies, hands the job to the writer, and maps what
-//! became of it to an answer in one exhaustive `match`, then dresses it as the provider wants it.
+//! One delivery, from the request to its answer: routes by path, verifies, hands the job to the writer, waits for the
+//! commit, and answers.
 //!
-//! Requests come from the front alone, complete and well-formed. A worker never waits for the store: the
-//! way back to the sender goes along with the job, and is used after COMMIT.
+//! All of it happens on the thread of the delivery's own connection, which serves nobody else meanwhile. Requests come
+//! from the front alone, complete and well-formed. Nothing is acknowledged before COMMIT returned.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use log::Level;
-use tiny_http::StatusCode;
 
 use crate::clock;
 use crate::config::Mode;
-use crate::intake::front::{self, Peer, Relay, Request, WayBack};
+use crate::intake::answer::{Answer, word};
+use crate::intake::exchange::{Request, Response, Rest};
+use crate::intake::front::{self, Peer};
+use crate::intake::pending::Pending;
+use crate::intake::permit::Permits;
 use crate::intake::proxy::{Asked, Proxy};
 use crate::intake::receive::{Incoming, Outcome, Receipt};
 use crate::intake::refused;
 use crate::logging;
-use crate::providers::{Acceptance, Handshake, Preset, Reply};
+use crate::providers::{Handshake, Reply};
 use crate::signature::{Delivery, Headers, Rejection};
 use crate::store::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
 use crate::verify::{self, Verified, VerifiedEvent, Verifier};
 use crate::wake::Wake;
 use crate::work::endpoint::Endpoint;
 use crate::work::screen::{self, Disposition};
-
-/// Names the outcome where the provider wants a body that does not.
-const OUTCOME_HEADER: &str = "Inboxd-Outcome";
-
-/// What is answered where no provider has a say.
-const NOBODY: &Preset = &Preset::PLAIN;
 
 /// Lines of the log for each reason that strangers can give as often as they like.
 const REFUSALS_PER_SECOND: u32 = 1;
@@ -51,8 +47,8 @@ const PATH_CHARS_SHOWN: usize = 200;
 /// How much is logged of the list of paths that there are.
 const KNOWN_CHARS_SHOWN: usize = 500;
 
-/// Seconds after which a sender is asked to try again.
-const RETRY_AFTER_S: u64 = 5;
+/// A larger body is verified when one of few permits is free: what reading it takes is a multiple of it.
+const LARGE_BODY_BYTES: usize = 64 << 10;
 
 /// How often deliveries were answered with which class of status, since the start.
 #[derive(Debug, Default)]
@@ -72,7 +68,10 @@ impl Answers {
         self.unavailable.load(Ordering::Relaxed)
     }
 
-    fn count(&self, status: u16) {
+    fn count(&self, answer: &Answer, status: u16) {
+        if matches!(answer, Answer::Unavailable) {
+            self.unavailable.fetch_add(1, Ordering::Relaxed);
+        }
         let [accepted, refused, failed] = &self.classes;
         let class = match status {
             ..400 => accepted,
@@ -103,7 +102,7 @@ impl Condition {
     }
 }
 
-/// What all workers share.
+/// What answers the requests of both listeners.
 #[derive(Debug)]
 pub struct App {
     endpoints: HashMap<String, Arc<Endpoint>>,
@@ -115,29 +114,11 @@ pub struct App {
     answers: Arc<Answers>,
     is_draining: Arc<AtomicBool>,
     refused: refused::Kept,
-    probe_path: Option<String>,
+    large_bodies: Permits,
 }
 
-/// Everything the daemon answers with.
-#[derive(Debug)]
-enum Answer {
-    Stored(Outcome),
-    Handshake(Reply),
-    Rejected(Rejection),
-    ScopeMismatch,
-    HandlerFailed,
-    Unavailable,
-    /// Another delivery of it is with the application, for so many seconds at most.
-    InProgress(u64),
-    /// The application did not take it: 502, 503 or 504.
-    ApplicationFailed(u16),
-    NotFound,
-    /// Instead of these.
-    MethodNotAllowed(&'static str),
-    Alive,
-    Ready,
-    NotReady,
-}
+/// What becomes of a delivery whose sender cannot be kept waiting any longer: it is answered 503, and this goes on.
+type Answered = Result<Answer, Rest>;
 
 impl App {
     /// Endpoints by their paths, and where their jobs go.
@@ -159,14 +140,8 @@ impl App {
             answers: Arc::default(),
             is_draining: Arc::default(),
             refused: refused::Kept::new(0),
-            probe_path: None,
+            large_bodies: Permits::new(cores(), usize::MAX),
         }
-    }
-
-    /// Answers GET on `path`, which nobody else can know, once the writer has come round.
-    #[must_use]
-    pub fn with_probe(self, path: String) -> Self {
-        Self { probe_path: Some(path), ..self }
     }
 
     /// Keeps so many of the latest refused deliveries.
@@ -207,6 +182,11 @@ impl App {
         self.writer.health().hurry();
     }
 
+    /// Has the writer do nothing, even while it takes no deliveries: `came_round` is called when it has.
+    pub fn probe_writer(&self, came_round: impl FnOnce() + Send + 'static) {
+        self.writer.probe(came_round);
+    }
+
     /// Whether the store is not ready yet.
     pub fn is_recovering(&self) -> bool {
         self.writer.health().is_recovering()
@@ -227,46 +207,48 @@ impl App {
         self.endpoints.get(route(path)).is_some_and(|endpoint| endpoint.config.mode == Mode::Proxy)
     }
 
-    /// Serves requests until the relay is unblocked or its listener is gone.
-    ///
-    /// # Errors
-    /// When tiny_http can accept no more connections; the process has to start again.
-    pub fn serve(&self, relay: &Relay) -> io::Result<()> {
-        loop {
-            let (request, way_back) = relay.receive()?;
-            if catch_unwind(AssertUnwindSafe(|| self.handle(request, way_back))).is_err() {
-                log::error!("a request handler panicked; its sender is told to try again");
-            }
+    /// Answers a request of the public listener.
+    pub fn respond(&self, request: Request) -> Response {
+        if let Some(answer) = self.probe(&request) {
+            return answer.plain();
+        }
+        let Some(endpoint) = self.endpoints.get(route(request.path())) else {
+            return self.not_found(&request);
+        };
+        let endpoint = Arc::clone(endpoint);
+        let answered = if request.method == "POST" {
+            self.deliver(request, &endpoint)
+        } else {
+            Ok(self.challenge(&request, &endpoint))
+        };
+        let (answer, rest) = match answered {
+            Ok(answer) => (answer, None),
+            Err(rest) => (Answer::Unavailable, Some(rest)),
+        };
+        let response = answer.response(endpoint.config.verifier.provider().preset());
+        self.answers.count(&answer, response.status());
+        match rest {
+            Some(rest) => response.with_rest(rest),
+            None => response,
         }
     }
 
-    fn handle(&self, request: Request, way_back: WayBack) {
-        let path = request.target.split('?').next().unwrap_or_default();
-        match path {
-            "/livez" => probe(&request, way_back, &Answer::Alive),
-            "/readyz" => {
-                let is_ready = self.condition().reasons().is_empty();
-                probe(&request, way_back, if is_ready { &Answer::Ready } else { &Answer::NotReady });
-            }
-            path if self.probe_path.as_deref() == Some(path) => self.writer.probe(move || {
-                answer(way_back, &Answer::Alive, NOBODY);
-            }),
-            path => match self.endpoints.get(route(path)).filter(|_| request.listener == front::WEBHOOKS) {
-                None => {
-                    self.log_unknown_path(&request);
-                    answer(way_back, &Answer::NotFound, NOBODY);
-                }
-                Some(endpoint) => {
-                    let (endpoint, answers) = (Arc::clone(endpoint), Arc::clone(&self.answers));
-                    let sender = Sender { way_back, endpoint, answers };
-                    if request.method == "POST" {
-                        self.receive(request, sender);
-                    } else {
-                        self.challenge(&request, sender);
-                    }
-                }
-            },
-        }
+    /// What `/livez` and `/readyz` are answered, on either listener; `None` for any other path.
+    pub fn probe(&self, request: &Request) -> Option<Answer> {
+        let answer = match request.path() {
+            "/livez" => Answer::Alive,
+            "/readyz" if self.condition().reasons().is_empty() => Answer::Ready,
+            "/readyz" => Answer::NotReady,
+            _ => return None,
+        };
+        let is_read = matches!(request.method.as_str(), "GET" | "HEAD");
+        Some(if is_read { answer } else { Answer::MethodNotAllowed("GET, HEAD") })
+    }
+
+    /// Answers a request whose path leads nowhere.
+    pub fn not_found(&self, request: &Request) -> Response {
+        self.log_unknown_path(request);
+        Answer::NotFound.plain()
     }
 
     /// "Nothing arrives" is mostly a path that was mistyped at the provider.
@@ -287,97 +269,53 @@ impl App {
     }
 
     /// A handshake without a body, where the provider has one; else the wrong method.
-    fn challenge(&self, request: &Request, sender: Sender) {
+    fn challenge(&self, request: &Request, endpoint: &Endpoint) -> Answer {
         let (headers, url) = (Headers::default(), self.public_url(&request.target));
         let delivery = Delivery { method: &request.method, url: &url, headers: &headers, body: &[][..] };
-        let config = &sender.endpoint.config;
-        let result = match config.verifier.unsigned_handshake(&delivery) {
-            Some(reply) => {
-                log_handshake(&config.name, &reply);
-                Answer::Handshake(reply)
-            }
-            None => {
-                let kind = format!("refused endpoint={} reason=method_not_allowed", config.name);
-                logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || asked(request));
-                Answer::MethodNotAllowed(match config.verifier.provider().preset().handshake {
-                    Handshake::DropboxChallenge => "GET, POST",
-                    _ => "POST",
-                })
-            }
-        };
-        sender.answer(&result);
+        let config = &endpoint.config;
+        if let Some(reply) = config.verifier.unsigned_handshake(&delivery) {
+            return handshake(&config.name, reply);
+        }
+        let kind = format!("refused endpoint={} reason=method_not_allowed", config.name);
+        logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || asked(request));
+        Answer::MethodNotAllowed(match config.verifier.provider().preset().handshake {
+            Handshake::DropboxChallenge => "GET, POST",
+            _ => "POST",
+        })
     }
 
-    /// Verifies one delivery and hands it to the writer, together with whoever waits for the answer.
-    fn receive(&self, request: Request, sender: Sender) {
-        let now_ms = clock::now_ms();
-        let endpoint = Arc::clone(&sender.endpoint);
-        let events = match self.verify(request, &endpoint, now_ms) {
+    /// Verifies one delivery, and has the writer store it or the application answer for it.
+    fn deliver(&self, request: Request, endpoint: &Arc<Endpoint>) -> Answered {
+        let (now_ms, answer_by) = (clock::now_ms(), request.answer_by);
+        let verified = self.verify(request, endpoint, now_ms);
+        let events = match verified {
             Ok(Verified::Events(events)) => events,
-            Ok(Verified::Handshake(reply)) => {
-                log_handshake(&endpoint.config.name, &reply);
-                return sender.answer(&Answer::Handshake(reply));
-            }
-            Err(rejection) => return sender.answer(&Answer::Rejected(rejection)),
+            Ok(Verified::Handshake(reply)) => return Ok(handshake(&endpoint.config.name, reply)),
+            Err(answer) => return Ok(answer),
         };
-        let told = Told {
-            endpoint: endpoint.config.name.clone(),
-            event_id: ids(&events),
-            event_type: events.first().and_then(VerifiedEvent::event_type).unwrap_or_default().to_owned(),
-        };
-        let Some(events) = screen::dispositions(&endpoint, events) else {
-            let kind = format!("refused endpoint={} reason=scope_mismatch", told.endpoint);
-            logging::limited(Level::Info, EVENTS_PER_SECOND, &kind, || {
-                format!(" event_id={}: the event is of another mode or account", told.event_id)
-            });
-            return sender.answer(&Answer::ScopeMismatch);
+        let log = DeliveryLog::of(&endpoint.config.name, &events);
+        let Some(events) = screen::dispositions(endpoint, events) else {
+            log.scope_mismatch();
+            return Ok(Answer::ScopeMismatch);
         };
         if events.is_empty() {
             // nothing to commit: some providers test a URL with an empty batch
             let receipt = Receipt { outcome: Outcome::Ignored, review: None };
-            return sender.answer(&told.answer_to(Ok(receipt)));
+            return Ok(log.answer_to(Ok(receipt)));
         }
-        let events = match one_for_application(&endpoint, events) {
-            Ok(event) => return self.ask_application(sender, event, told, now_ms),
-            Err(events) => events,
-        };
-        let (wake, outbox_wake) = (Arc::clone(&self.wake), Arc::clone(&self.outbox_wake));
-        let start_within = start_within(&endpoint);
-        let incoming = Arc::new(Incoming::new(endpoint, events, now_ms));
-        let failing = Arc::clone(&incoming);
-        self.writer.submit_noting(
-            start_within,
-            move |tx| incoming.store(tx),
-            Box::new(move |tx, error| failing.note_failure(tx, error)),
-            move |result| {
-                match result {
-                    Ok(Receipt { outcome: Outcome::Accepted, .. }) => {
-                        wake.ring();
-                        outbox_wake.ring();
-                    }
-                    Ok(Receipt { outcome: Outcome::Duplicate, .. }) | Err(_) => {}
-                    Ok(_) => outbox_wake.ring(),
-                }
-                sender.answer(&told.answer_to(result));
-            },
-        );
+        match one_for_application(endpoint, events) {
+            Ok(event) => self.ask_application(endpoint, event, log, (now_ms, answer_by)),
+            Err(events) => self.store(endpoint, events, log, (now_ms, answer_by)),
+        }
     }
 
-    /// The application answers for the event, on a thread of its own: a worker never waits for it.
-    fn ask_application(&self, sender: Sender, event: VerifiedEvent, told: Told, now_ms: i64) {
-        let endpoint = Arc::clone(&sender.endpoint);
-        self.proxy.ask(&endpoint, event, now_ms, move |asked| {
-            sender.answer(&match asked {
-                Asked::Settled(receipt) => told.answer_to(Ok(receipt)),
-                Asked::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
-                Asked::Failed(status) => Answer::ApplicationFailed(status),
-                Asked::NotStored(error) => told.answer_to(Err(error)),
-            });
-        });
-    }
-
-    fn verify(&self, request: Request, endpoint: &Endpoint, now_ms: i64) -> Result<Verified, Rejection> {
-        let Request { peer, method, target, headers, body, .. } = request;
+    fn verify(&self, request: Request, endpoint: &Endpoint, now_ms: i64) -> Result<Verified, Answer> {
+        let Request { peer, method, target, headers, body, answer_by, .. } = request;
+        let at_most = answer_by.saturating_duration_since(Instant::now());
+        let permit = (body.len() > LARGE_BODY_BYTES).then(|| self.large_bodies.take(at_most));
+        if let Some(None) = permit {
+            return Err(Answer::Unavailable);
+        }
         let (headers, url) = (Headers::from_iter(headers), self.public_url(&target));
         let delivery = Delivery { method: &method, url: &url, headers: &headers, body };
         let verifier = &endpoint.config.verifier;
@@ -390,8 +328,61 @@ impl App {
             let endpoint = &endpoint.config.name;
             let delivered = refused::Delivered { endpoint, peer, delivery, received_at_ms: now_ms };
             self.refused.keep(delivered, &rejection);
-            rejection
+            Answer::Rejected(rejection)
         })
+    }
+
+    /// Submits the job and waits for its commit.
+    fn store(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        events: Vec<(VerifiedEvent, Disposition)>,
+        log: DeliveryLog,
+        (now_ms, answer_by): (i64, Instant),
+    ) -> Answered {
+        let incoming = Arc::new(Incoming::new(Arc::clone(endpoint), events, now_ms));
+        let failing = Arc::clone(&incoming);
+        let (settle, pending) = Pending::new();
+        self.writer.submit_noting(
+            start_within(endpoint),
+            move |tx| incoming.store(tx),
+            Box::new(move |tx, error| failing.note_failure(tx, error)),
+            settle,
+        );
+        let bells = Bells { worker: Arc::clone(&self.wake), outbox: Arc::clone(&self.outbox_wake) };
+        match pending.wait_until(answer_by) {
+            Ok(result) => {
+                bells.ring(&result);
+                Ok(log.answer_to(result))
+            }
+            Err(pending) => {
+                log.late();
+                Err(Box::new(move || {
+                    let result = pending.wait();
+                    bells.ring(&result);
+                    log.answer_to(result);
+                }))
+            }
+        }
+    }
+
+    /// The application answers for the event.
+    fn ask_application(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        event: VerifiedEvent,
+        log: DeliveryLog,
+        (now_ms, answer_by): (i64, Instant),
+    ) -> Answered {
+        match self.proxy.ask(endpoint, event, now_ms, answer_by) {
+            Ok(asked) => Ok(log.answer_to_asked(asked)),
+            Err(rest) => {
+                log.late();
+                Err(Box::new(move || {
+                    log.answer_to_asked(rest());
+                }))
+            }
+        }
     }
 
     /// The URL as the sender knows it: host and scheme from the configuration, the rest from the request.
@@ -427,20 +418,27 @@ fn one_for_application(
     }
 }
 
-/// Who waits for the answer to a delivery.
-struct Sender {
-    way_back: WayBack,
-    endpoint: Arc<Endpoint>,
-    answers: Arc<Answers>,
+/// How many work at a time where memory is dear.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
 
-impl Sender {
-    fn answer(self, result: &Answer) {
-        let preset = self.endpoint.config.verifier.provider().preset();
-        if matches!(result, Answer::Unavailable) {
-            self.answers.unavailable.fetch_add(1, Ordering::Relaxed);
+/// Those who work on what was stored.
+struct Bells {
+    worker: Arc<Wake>,
+    outbox: Arc<Wake>,
+}
+
+impl Bells {
+    fn ring(&self, result: &Result<Receipt, WriteError>) {
+        match result {
+            Ok(Receipt { outcome: Outcome::Accepted, .. }) => {
+                self.worker.ring();
+                self.outbox.ring();
+            }
+            Ok(Receipt { outcome: Outcome::Duplicate, .. }) | Err(_) => {}
+            Ok(_) => self.outbox.ring(),
         }
-        self.answers.count(answer(self.way_back, result, preset));
     }
 }
 
@@ -453,15 +451,42 @@ fn ids(events: &[VerifiedEvent]) -> String {
     }
 }
 
-/// Who is told what became of a job: the log, and through it the operator.
-struct Told {
+/// What the log says of one delivery, and through it the operator.
+struct DeliveryLog {
     endpoint: String,
     event_id: String,
     /// Of the first event; empty where it has none.
     event_type: String,
 }
 
-impl Told {
+impl DeliveryLog {
+    fn of(endpoint: &str, events: &[VerifiedEvent]) -> Self {
+        let event_type = events.first().and_then(VerifiedEvent::event_type).unwrap_or_default().to_owned();
+        Self { endpoint: endpoint.to_owned(), event_id: ids(events), event_type }
+    }
+
+    fn scope_mismatch(&self) {
+        let kind = format!("refused endpoint={} reason=scope_mismatch", self.endpoint);
+        logging::limited(Level::Info, EVENTS_PER_SECOND, &kind, || {
+            format!(" event_id={}: the event is of another mode or account", self.event_id)
+        });
+    }
+
+    fn late(&self) {
+        self.tell(Level::Warn, "refused", "outcome=unavailable", || {
+            "its commit takes too long; the provider is asked to send it again".to_owned()
+        });
+    }
+
+    fn answer_to_asked(&self, asked: Asked) -> Answer {
+        match asked {
+            Asked::Settled(receipt) => self.answer_to(Ok(receipt)),
+            Asked::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
+            Asked::Failed(status) => Answer::ApplicationFailed(status),
+            Asked::NotStored(error) => self.answer_to(Err(error)),
+        }
+    }
+
     fn answer_to(&self, result: Result<Receipt, WriteError>) -> Answer {
         match result {
             Ok(Receipt { outcome: Outcome::Replayed, .. }) => {
@@ -534,140 +559,14 @@ fn log_rejection(
     });
 }
 
-fn log_handshake(name: &str, reply: &Reply) {
+fn handshake(name: &str, reply: Reply) -> Answer {
     let kind = format!("handshake endpoint={name} status={}", reply.status);
     logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, String::new);
+    Answer::Handshake(reply)
 }
 
 /// Method, path and client of a request, as the end of a line.
 fn asked(request: &Request) -> String {
-    let path = request.target.split('?').next().unwrap_or_default();
-    let path = logging::short(path, PATH_CHARS_SHOWN);
+    let path = logging::short(request.path(), PATH_CHARS_SHOWN);
     format!(" method={} path={path} peer={}", request.method, Peer(request.peer))
-}
-
-fn probe(request: &Request, way_back: WayBack, result: &Answer) {
-    let is_read = matches!(request.method.as_str(), "GET" | "HEAD");
-    answer(way_back, if is_read { result } else { &Answer::MethodNotAllowed("GET, HEAD") }, NOBODY);
-}
-
-/// The contract with senders: one status and one line for each answer.
-fn status_and_body(answer: &Answer) -> (u16, String) {
-    let outcome = |outcome| format!(r#"{{"outcome":"{}"}}"#, word(outcome));
-    let error = |word: &str| format!(r#"{{"error":"{word}"}}"#);
-    match answer {
-        Answer::Stored(Outcome::Replayed) => (400, error(word(Outcome::Replayed))),
-        Answer::Stored(stored) => (200, outcome(*stored)),
-        Answer::Handshake(reply) => (reply.status, reply.body.clone()),
-        Answer::Rejected(rejection) => (400, error(rejection.reason())),
-        Answer::ScopeMismatch => (400, error("scope_mismatch")),
-        Answer::HandlerFailed => (500, error("handler_failed")),
-        Answer::Unavailable | Answer::NotReady => (503, error("unavailable")),
-        Answer::InProgress(_) => (409, error("in_progress")),
-        Answer::ApplicationFailed(status) => (*status, error("application_failed")),
-        Answer::NotFound => (404, error("not_found")),
-        Answer::MethodNotAllowed(_) => (405, error("method_not_allowed")),
-        Answer::Alive => (200, r#"{"status":"alive"}"#.to_owned()),
-        Answer::Ready => (200, r#"{"status":"ready"}"#.to_owned()),
-    }
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Processed => "processed",
-        Outcome::Duplicate => "duplicate",
-        Outcome::Ignored => "ignored",
-        Outcome::Accepted => "accepted",
-        Outcome::Quarantined => "quarantined",
-        Outcome::Replayed => "replayed",
-    }
-}
-
-/// An answer on its way out.
-struct Wire {
-    status: u16,
-    content_type: &'static str,
-    body: String,
-    /// The outcome or error, where the body does not say it.
-    untold: Option<&'static str>,
-}
-
-/// Where a provider demands another status or body than ours, it gets it.
-fn wire(answer: &Answer, preset: &Preset) -> Wire {
-    let (status, body) = status_and_body(answer);
-    let mut wire = Wire { status, content_type: "application/json", body, untold: None };
-    match answer {
-        Answer::Handshake(reply) => wire.content_type = reply.content_type,
-        Answer::Stored(Outcome::Replayed) | Answer::ScopeMismatch => {
-            wire.status = preset.refusal_status.unwrap_or(status);
-        }
-        Answer::Rejected(Rejection::EventIdMissing) => wire.status = preset.refusal_status.unwrap_or(status),
-        Answer::Rejected(rejection) => {
-            wire.status = preset.bad_signature_status;
-            if preset.acceptance == Acceptance::Empty {
-                wire.body.clear();
-                wire.untold = Some(rejection.reason());
-            }
-        }
-        Answer::Stored(outcome) => {
-            let (status, content_type, body) = match preset.acceptance {
-                Acceptance::Outcome => return wire,
-                Acceptance::Empty => (200, "text/plain", ""),
-                Acceptance::NoContent => (204, "application/json", ""),
-                Acceptance::Twiml => (200, "text/xml", TWIML),
-            };
-            wire = Wire { status, content_type, body: body.to_owned(), untold: Some(word(*outcome)) };
-        }
-        Answer::HandlerFailed
-        | Answer::Unavailable
-        | Answer::InProgress(_)
-        | Answer::ApplicationFailed(_)
-        | Answer::NotFound
-        | Answer::MethodNotAllowed(_)
-        | Answer::Alive
-        | Answer::Ready
-        | Answer::NotReady => {}
-    }
-    wire
-}
-
-/// A TwiML document that says nothing.
-const TWIML: &str = r#"<?xml version="1.0" encoding="UTF-8"?><Response/>"#;
-
-/// Sends an answer. Returns its status.
-fn answer(way_back: WayBack, answer: &Answer, preset: &Preset) -> u16 {
-    let Wire { status, content_type, body, untold } = wire(answer, preset);
-    let mut lines = vec![
-        ("Date", clock::http_date(clock::now_ms())),
-        ("Content-Type", content_type.to_owned()),
-        ("Content-Length", body.len().to_string()),
-    ];
-    if let Some(word) = untold {
-        lines.push((OUTCOME_HEADER, word.to_owned()));
-    }
-    if let Answer::Handshake(_) = answer {
-        // a challenge is a stranger's text: no browser may take it for a page
-        lines.push(("X-Content-Type-Options", "nosniff".to_owned()));
-    }
-    let retry_after_s = match answer {
-        Answer::InProgress(seconds) => Some(*seconds),
-        Answer::ApplicationFailed(_) => Some(RETRY_AFTER_S),
-        _ => (status == 503).then_some(RETRY_AFTER_S),
-    };
-    if let Some(seconds) = retry_after_s {
-        lines.push(("Retry-After", seconds.to_string()));
-    }
-    if let Answer::MethodNotAllowed(allowed) = answer {
-        lines.push(("Allow", (*allowed).to_owned()));
-    }
-    let mut text = format!("HTTP/1.0 {status} {}\r\n", StatusCode(status).default_reason_phrase());
-    for (name, value) in lines {
-        text.extend([name, ": ", &value, "\r\n"]);
-    }
-    text.push_str("\r\n");
-    text.push_str(&body);
-    if let Err(error) = way_back.send(text.as_bytes()) {
-        log::debug!("an answer could not be sent: {error}");
-    }
-    status
 }

@@ -1,30 +1,26 @@
 //! Mode `proxy`: the application answers for the event while its sender waits.
 //!
 //! The row is stored and claimed first, in a committed transaction: a second delivery is told to wait, and an
-//! application that had it already is not asked again. Every call has a thread of its own, so many at most; no
-//! transaction is open during it.
+//! application that had it already is not asked again. The call is made on the thread of the delivery's connection,
+//! whose front gives out so many permits for it; no transaction is open during it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::intake::pending::Pending;
 use crate::intake::receive::{self, Claim, Outcome, Receipt};
 use crate::outgoing::{Answer, NoAnswer};
 use crate::store::inbox::queue::{self, Claimed, ErrorClass};
 use crate::store::outbox;
 use crate::store::writer::{WriteError, WriterHandle};
 use crate::verify::VerifiedEvent;
-use crate::wake::lock;
 use crate::work::Worked;
 use crate::work::apply::{self, Row};
 use crate::work::endpoint::Endpoint;
 use crate::work::held::Held;
 use crate::work::retry;
 use crate::work::target::{Parcel, Target};
-
-/// Requests to applications at once; more deliveries are asked to come again.
-const CALLS_MAX: usize = 64;
 
 /// A claim is held for the application's time and this.
 const LEASE_MORE: Duration = Duration::from_secs(2);
@@ -47,34 +43,33 @@ pub enum Asked {
 pub struct Proxy {
     writer: WriterHandle,
     targets: HashMap<String, Arc<Target>>,
-    calls: Arc<AtomicUsize>,
     held: Arc<Held>,
 }
+
+/// What goes on where a sender cannot be kept waiting any longer.
+pub type Later = Box<dyn FnOnce() -> Asked + Send>;
 
 impl Proxy {
     /// Asks these applications, by the destination's name.
     pub fn new(writer: WriterHandle, targets: &[Arc<Target>]) -> Self {
         let by_name = |target: &Arc<Target>| (target.config().name.clone(), Arc::clone(target));
-        Self {
-            writer,
-            targets: targets.iter().map(by_name).collect(),
-            calls: Arc::default(),
-            held: Arc::default(),
-        }
+        Self { writer, targets: targets.iter().map(by_name).collect(), held: Arc::default() }
     }
 
-    /// Claims the event, asks the application on another thread, and tells `answer` what came of it, once.
+    /// Claims the event, asks the application, and settles the claim.
+    ///
+    /// # Errors
+    /// Where that is not done by then: what is left of it, to be done all the same.
     pub fn ask(
         &self,
         endpoint: &Arc<Endpoint>,
         event: VerifiedEvent,
         now_ms: i64,
-        answer: impl FnOnce(Asked) + Send + 'static,
-    ) {
-        let target = endpoint.config.forward.first().and_then(|name| self.targets.get(name));
-        let (Some(target), Some(place)) = (target, Place::take(&self.calls)) else {
-            let reason = "as many requests as can be are with the application".to_owned();
-            return answer(Asked::NotStored(WriteError::Unavailable(reason)));
+        answer_by: Instant,
+    ) -> Result<Asked, Later> {
+        let Some(target) = endpoint.config.forward.first().and_then(|name| self.targets.get(name)) else {
+            let reason = "the endpoint has no application".to_owned();
+            return Ok(Asked::NotStored(WriteError::Unavailable(reason)));
         };
         let call = Call {
             writer: self.writer.clone(),
@@ -84,11 +79,26 @@ impl Proxy {
             start: Instant::now(),
             content_type: event.content_type().unwrap_or("application/octet-stream").to_owned(),
             held: Arc::clone(&self.held),
-            _place: place,
         };
-        let (endpoint, destination) = (Arc::clone(endpoint), target.config().name.clone());
+        match self.claim(&call, event).wait_until(answer_by) {
+            Ok(claim) => match call.ask(claim) {
+                Step::Done(asked) => Ok(asked),
+                Step::Settling(settling) => settling.wait_until(answer_by),
+            },
+            Err(claim) => Err(Box::new(move || match call.ask(claim.wait()) {
+                Step::Done(asked) => asked,
+                Step::Settling(settling) => settling.wait(),
+            })),
+        }
+    }
+
+    /// Nothing is claimed while the destination is paused.
+    fn claim(&self, call: &Call, event: VerifiedEvent) -> Pending<Option<Claim>> {
+        let (endpoint, destination) = (Arc::clone(&call.endpoint), call.target.config().name.clone());
         let (lease, held) = (endpoint.config.proxy_timeout + LEASE_MORE, Arc::clone(&self.held));
+        let now_ms = call.now_ms;
         let lease_id = format!("{now_ms:012x}{:016x}", getrandom::u64().unwrap_or(u64::MAX));
+        let (settle, claimed) = Pending::new();
         self.writer.submit(
             move |tx| {
                 if outbox::is_paused(tx, &destination)? {
@@ -96,14 +106,9 @@ impl Proxy {
                 }
                 receive::claim(tx, &endpoint, &event, (&lease_id, lease, &held), now_ms).map(Some)
             },
-            move |claim| match claim {
-                Ok(None) => answer(Asked::Failed(503)),
-                Ok(Some(Claim::Ask(claimed))) => call.start(*claimed, answer),
-                Ok(Some(Claim::InProgress(left))) => answer(Asked::InProgress(left)),
-                Ok(Some(Claim::Settled(receipt))) => answer(Asked::Settled(receipt)),
-                Err(error) => answer(Asked::NotStored(error)),
-            },
+            settle,
         );
+        claimed
     }
 }
 
@@ -116,30 +121,27 @@ struct Call {
     start: Instant,
     content_type: String,
     held: Arc<Held>,
-    _place: Place,
+}
+
+/// How far a call has come.
+enum Step {
+    Done(Asked),
+    Settling(Settling),
 }
 
 impl Call {
-    /// The writer must not wait for an application: from here on another thread works.
-    fn start(self, claimed: Claimed, answer: impl FnOnce(Asked) + Send + 'static) {
-        let shared = Arc::new(Mutex::new(Some((self, claimed, answer))));
-        let work = Arc::clone(&shared);
-        let take = move || lock(&work).take();
-        let spawned = std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
-            if let Some((call, claimed, answer)) = take() {
-                answer(call.run(claimed));
-            }
-        });
-        if let Err(error) = spawned {
-            log::error!("no thread for a request to an application: {error}; look at TasksMax");
-            let left = lock(&shared).take();
-            if let Some((_, _, answer)) = left {
-                answer(Asked::NotStored(WriteError::Unavailable(error.to_string())));
-            }
+    /// Asks the application, where the claim is ours.
+    fn ask(self, claim: Result<Option<Claim>, WriteError>) -> Step {
+        match claim {
+            Ok(Some(Claim::Ask(claimed))) => Step::Settling(self.run(*claimed)),
+            Ok(Some(Claim::InProgress(left))) => Step::Done(Asked::InProgress(left)),
+            Ok(Some(Claim::Settled(receipt))) => Step::Done(Asked::Settled(receipt)),
+            Ok(None) => Step::Done(Asked::Failed(503)),
+            Err(error) => Step::Done(Asked::NotStored(error)),
         }
     }
 
-    fn run(self, claimed: Claimed) -> Asked {
+    fn run(self, claimed: Claimed) -> Settling {
         let config = &self.endpoint.config;
         let destination = &self.target.config().name;
         let parcel = Parcel {
@@ -165,23 +167,66 @@ impl Call {
         self.settle(claimed, failure)
     }
 
-    fn settle(&self, claimed: Claimed, failure: Option<(u16, String)>) -> Asked {
+    fn settle(self, claimed: Claimed, failure: Option<(u16, String)>) -> Settling {
         let took_ms = retry::as_ms(self.start.elapsed());
         let now_ms = self.now_ms + took_ms;
-        let (name, event_id) = (self.endpoint.config.name.clone(), claimed.event_id.clone());
-        let told = failure.clone();
-        let (row, lease_id) = (claimed.id, claimed.lease_id.clone());
-        let settled = self.writer.run(move |tx| match &told {
-            Some((_, error)) => {
-                Ok(queue::give_back(tx, &claimed, ErrorClass::Handler, error, now_ms, now_ms)?)
-            }
-            None => {
-                let note = apply::attempt_note(&claimed);
-                Ok(apply::settle(tx, Row::Held(&claimed), &Worked::Done, Some(&note), now_ms)?)
-            }
-        });
-        self.held.release(row, &lease_id);
-        match (settled, failure) {
+        let (event_id, row, lease_id) = (claimed.event_id.clone(), claimed.id, claimed.lease_id.clone());
+        let error = failure.as_ref().map(|(_, error)| error.clone());
+        let (settle, settled) = Pending::new();
+        self.writer.submit(
+            move |tx| match &error {
+                Some(error) => {
+                    Ok(queue::give_back(tx, &claimed, ErrorClass::Handler, error, now_ms, now_ms)?)
+                }
+                None => {
+                    let note = apply::attempt_note(&claimed);
+                    Ok(apply::settle(tx, Row::Held(&claimed), &Worked::Done, Some(&note), now_ms)?)
+                }
+            },
+            settle,
+        );
+        let ended = Ended { held: self.held, endpoint: self.endpoint, row, lease_id, event_id, failure };
+        Settling { settled, ended }
+    }
+}
+
+/// An application has answered, or has not; the end of its claim is being stored.
+struct Settling {
+    settled: Pending<bool>,
+    ended: Ended,
+}
+
+impl Settling {
+    fn wait_until(self, by: Instant) -> Result<Asked, Later> {
+        let Self { settled, ended } = self;
+        match settled.wait_until(by) {
+            Ok(settled) => Ok(ended.asked(settled)),
+            Err(settled) => Err(Box::new(move || ended.asked(settled.wait()))),
+        }
+    }
+
+    fn wait(self) -> Asked {
+        let settled = self.settled.wait();
+        self.ended.asked(settled)
+    }
+}
+
+/// A call that has ended.
+struct Ended {
+    held: Arc<Held>,
+    endpoint: Arc<Endpoint>,
+    row: i64,
+    lease_id: String,
+    event_id: String,
+    /// The status for the sender, and why.
+    failure: Option<(u16, String)>,
+}
+
+impl Ended {
+    fn asked(self, settled: Result<bool, WriteError>) -> Asked {
+        self.held.release(self.row, &self.lease_id);
+        let (name, event_id) = (&self.endpoint.config.name, &self.event_id);
+        match (settled, self.failure) {
             (Err(error), _) => {
                 log::warn!(
                     "failed endpoint={name} event_id={event_id}: the end of a request could not be stored: {error}"
@@ -200,22 +245,5 @@ impl Call {
                 Asked::InProgress(LEASE_MORE)
             }
         }
-    }
-}
-
-/// One of the requests at once.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(calls: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(Arc::clone(calls));
-        // dropping it gives the count back
-        (calls.fetch_add(1, Ordering::AcqRel) < CALLS_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

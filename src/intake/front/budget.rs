@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::refusal::{Reason, Refusal};
+use super::refusal::Refusal;
 use super::table::{Connection, Holder};
+use crate::intake::answer::Refused;
 use crate::wake::lock;
 
 pub(super) struct Budget {
@@ -175,7 +176,7 @@ impl Bodies {
     }
 }
 
-const USED_UP: Refusal = Refusal::new(Reason::Unavailable, "unfinished bodies hold all the memory they may");
+const USED_UP: Refusal = Refusal::new(Refused::Unavailable, "unfinished bodies hold all the memory they may");
 
 /// Who gives way for the connection cap is not announced here.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -4,7 +4,8 @@
 //! are checked, bounded and dropped; nothing of them reaches an application.
 
 use super::head::is_token_byte;
-use super::refusal::{Reason, Refusal};
+use super::refusal::Refusal;
+use crate::intake::answer::Refused;
 
 /// Chunk extensions and trailers of one body, in bytes.
 const EXTRA_BYTES_MAX: usize = 16 << 10;
@@ -69,7 +70,7 @@ impl Decoder {
             .iter()
             .fold(0_usize, |sum, digit| sum.saturating_mul(16).saturating_add(hex_value(*digit)));
         if size > self.body_bytes_max - self.decoded {
-            return Err(Refusal::new(Reason::BodyTooLarge, "chunks beyond the body limit"));
+            return Err(Refusal::new(Refused::BodyTooLarge, "chunks beyond the body limit"));
         }
         self.consumed += line.len() + 2;
         self.state = if size == 0 { State::Trailer } else { State::Data(size) };
@@ -232,7 +233,7 @@ mod tests {
         for (encoded, status) in cases {
             for step in [1, 7, encoded.len()] {
                 let refused = decode(encoded.as_bytes(), step, 10).unwrap_err();
-                assert_eq!(refused.reason.status(), status, "{:?}", &encoded[..encoded.len().min(40)]);
+                assert_eq!(refused.status_and_word().0, status, "{:?}", &encoded[..encoded.len().min(40)]);
             }
         }
     }

@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::Shared;
-use super::budget::{Budget, Denied};
+use super::budget::Denied;
+use super::buffer::Buffer;
 use super::chunked::Decoder;
 use super::client;
 use super::head::{self, Framing, HEAD_BYTES_MAX, Head};
-use super::refusal::{Reason, Refusal};
-use super::relay::Request;
+use super::refusal::Refusal;
 use super::stream::Stream;
 use super::table::{Evicted, GIVES_WAY, Slot};
-use super::upstream::{Failure, for_client};
+use super::{Settings, Shared};
+use crate::intake::answer::Refused;
+use crate::intake::exchange::{Request, Rest};
 
 /// Serves the connection until either side ends it.
 pub(super) fn serve(shared: &Shared, slot: &Slot) {
@@ -37,7 +38,7 @@ pub(super) fn serve(shared: &Shared, slot: &Slot) {
 
 /// Answers 503 without reading a request.
 pub(super) fn refuse_for_want_of_room(shared: &Shared, slot: &Slot) {
-    Session::new(shared, slot).refuse(Refusal::new(Reason::Unavailable, "no connection could be evicted"));
+    Session::new(shared, slot).refuse(Refusal::new(Refused::Unavailable, "no connection could be evicted"));
 }
 
 struct Session<'a> {
@@ -194,7 +195,7 @@ impl<'a> Session<'a> {
         let deadline = Instant::now() + self.shared.settings.bounds.body_time;
         match head.framing {
             Framing::Length(length) if length > body_bytes_max => {
-                Err(Refusal::new(Reason::BodyTooLarge, "a Content-Length beyond the body limit").into())
+                Err(Refusal::new(Refused::BodyTooLarge, "a Content-Length beyond the body limit").into())
             }
             Framing::Length(length) => {
                 let end = start + length;
@@ -240,63 +241,51 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has the request answered by tiny_http. Whether the connection goes on.
+    /// Has the request answered by the service, on this thread. Whether the connection goes on.
     fn answer(&mut self, head: Head, body: Range<usize>, request_end: usize) -> Result<bool, End> {
         self.slot.busy()?;
-        let upstream = self.shared.upstream_of(head.path());
-        let Head { method, target, headers, keep_alive, .. } = head;
-        let is_head = method == "HEAD";
-        let (listener, peer) = (self.shared.settings.listener, self.client);
-        let exchanged = upstream.exchange(|| {
-            let body = self.buffer.take(body, request_end);
-            Request { listener, peer, method, target, headers, body }
-        });
-        let answer = match exchanged {
-            Ok(answer) => answer,
-            Err(failure) => return Err(self.give_up(failure)),
+        let permits = self.shared.permits_for(head.path());
+        let Some(permit) = permits.take(self.shared.settings.bounds.queue_time) else {
+            return Err(Refusal::new(Refused::Unavailable, "too many requests in progress").into());
         };
+        let (is_head, keep_alive) = (head.method == "HEAD", head.keep_alive);
+        let body = self.buffer.take(body, request_end);
+        let mut response = self.shared.respond(self.request(head, body))?;
+        if let Some(rest) = response.take_rest() {
+            return Err(self.answer_early(response.print(is_head, true), rest));
+        }
         // only now is the body gone
         self.buffer.release();
+        drop(permit);
         self.slot.answering()?;
         let keep_alive = keep_alive && !self.slot.is_closing() && !self.slot.makes_room();
-        let for_client = for_client(&answer, is_head, !keep_alive).ok_or_else(|| {
-            self.shared.note_failure(
-                "tiny_http",
-                &io::Error::other("an answer that is empty, incomplete, malformed or over 16 MiB"),
-            );
-            Refusal::new(Reason::Unavailable, "no usable answer from tiny_http")
-        })?;
-        drop(answer); // a client that reads slowly holds one copy
-        self.write(&for_client)?;
+        self.write(&response.print(is_head, !keep_alive))?;
         Ok(keep_alive)
     }
 
-    fn give_up(&mut self, failure: Failure) -> End {
-        let why = match failure {
-            Failure::Busy => "too many requests in progress",
-            Failure::Dead(error) => {
-                self.shared.note_dead(&error);
-                "tiny_http accepts no more"
-            }
-            Failure::Failed(error) => {
-                self.shared.note_failure("passing a request to tiny_http", &error);
-                "tiny_http could not be reached or gave no answer"
-            }
-            Failure::Late(unanswered) => {
-                self.refuse(Refusal::new(Reason::Unavailable, "tiny_http took too long"));
-                self.slot.busy().ok(); // not to be waited for
-                unanswered.wait();
-                return End::Closed;
-            }
-        };
-        Refusal::new(Reason::Unavailable, why).into()
+    fn request(&self, head: Head, body: Vec<u8>) -> Request {
+        let Settings { listener, bounds, .. } = &self.shared.settings;
+        let Head { method, target, headers, .. } = head;
+        let answer_by = Instant::now() + bounds.answer_time;
+        Request { listener, peer: self.client, method, target, headers, body, answer_by }
     }
 
-    /// Answers without tiny_http, and ends the connection.
+    /// Gives an answer although work for it goes on. Permit and memory are held until that is done, so that what is
+    /// stuck never becomes more than there are permits.
+    fn answer_early(&mut self, text: Vec<u8>, rest: Rest) -> End {
+        if self.slot.answering().is_ok() && self.write(&text).is_ok() {
+            self.part();
+        }
+        self.slot.busy().ok(); // not to be evicted; where it was already, the rest is done all the same
+        rest();
+        End::Closed
+    }
+
+    /// Answers without the service, and ends the connection.
     fn refuse(&mut self, refusal: Refusal) {
         self.buffer.clear(); // a client that reads slowly is not to hold memory
         self.shared.note_refusal(refusal, self.client);
-        if self.slot.answering().is_ok() && self.write(refusal.answer().as_bytes()).is_ok() {
+        if self.slot.answering().is_ok() && self.write(&refusal.answer()).is_ok() {
             self.part();
         }
     }
@@ -367,9 +356,9 @@ impl<'a> Session<'a> {
     }
 }
 
-const TOO_SLOW: Refusal = Refusal::new(Reason::Timeout, "a request that is not complete in time");
+const TOO_SLOW: Refusal = Refusal::new(Refused::Timeout, "a request that is not complete in time");
 
-const STOPPING: Refusal = Refusal::new(Reason::Unavailable, "a connection that came while stopping");
+const STOPPING: Refusal = Refusal::new(Refused::Unavailable, "a connection that came while stopping");
 
 /// How long a connection that came while stopping may take to begin its request.
 const CLOSING_TIME: Duration = Duration::from_millis(250);
@@ -380,102 +369,3 @@ const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
 const PARTING_TIME: Duration = Duration::from_secs(1);
 /// Enough for a client that sends a body somewhat over the limit before it looks at the answer.
 const PARTING_BYTES_MAX: usize = 4 << 20;
-
-/// What has arrived and is not used up. Beyond `FREE_BYTES` its memory is charged to the budget that
-/// all bodies share, until their requests are answered.
-struct Buffer<'a> {
-    bytes: Vec<u8>,
-    filled: usize,
-    charged: usize,
-    budget: &'a Budget,
-    slot: &'a Slot,
-}
-
-impl<'a> Buffer<'a> {
-    const START_BYTES: usize = 4 << 10;
-    const FREE_BYTES: usize = 32 << 10;
-
-    fn new(budget: &'a Budget, slot: &'a Slot) -> Self {
-        Self { bytes: Vec::new(), filled: 0, charged: 0, budget, slot }
-    }
-
-    fn filled(&self) -> &[u8] {
-        &self.bytes[..self.filled]
-    }
-
-    fn filled_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..self.filled]
-    }
-
-    fn is_empty(&self) -> bool {
-        self.filled == 0
-    }
-
-    /// Room to read into, at least a byte, such that at most `filled_max` bytes are filled then.
-    fn room(&mut self, filled_max: usize) -> Result<&mut [u8], Denied> {
-        if self.filled == self.bytes.len() {
-            let grown = (self.bytes.len() * 2).max(Self::START_BYTES).min(filled_max.max(Self::START_BYTES));
-            self.charge(grown.saturating_sub(Self::FREE_BYTES))?;
-            self.bytes.reserve_exact(grown - self.filled);
-            self.bytes.resize(grown, 0);
-        }
-        let end = self.bytes.len().min(filled_max);
-        Ok(&mut self.bytes[self.filled..end])
-    }
-
-    fn charge(&mut self, charged: usize) -> Result<(), Denied> {
-        let more = charged.saturating_sub(self.charged);
-        if more > 0 {
-            self.budget.take(self.slot.id(), self.slot.connection(), more)?;
-            self.charged += more;
-        }
-        Ok(())
-    }
-
-    /// Takes a body out, with all that stands before it and up to the end of its request. A large one takes its memory
-    /// along, which stays charged: see [`Buffer::release`].
-    fn take(&mut self, body: Range<usize>, request_end: usize) -> Vec<u8> {
-        if self.bytes.len() <= Self::FREE_BYTES {
-            let taken = self.filled()[body].to_vec();
-            self.remove(0..request_end);
-            return taken;
-        }
-        let ahead = self.bytes[request_end..self.filled].to_vec();
-        self.filled = ahead.len();
-        let mut taken = std::mem::replace(&mut self.bytes, ahead);
-        taken.truncate(body.end);
-        taken.drain(..body.start);
-        taken
-    }
-
-    /// Drops the first bytes, and with them what a large request has made it grow.
-    fn consume(&mut self, count: usize) {
-        self.remove(0..count);
-        if self.bytes.len() > Self::FREE_BYTES {
-            self.bytes.truncate(self.filled.max(Self::START_BYTES));
-            self.bytes.shrink_to_fit();
-            self.release();
-        }
-    }
-
-    fn clear(&mut self) {
-        self.consume(self.filled);
-    }
-
-    fn remove(&mut self, range: Range<usize>) {
-        self.bytes.copy_within(range.end..self.filled, range.start);
-        self.filled -= range.len();
-    }
-
-    fn release(&mut self) {
-        if std::mem::take(&mut self.charged) > 0 {
-            self.budget.release(self.slot.id());
-        }
-    }
-}
-
-impl Drop for Buffer<'_> {
-    fn drop(&mut self) {
-        self.release();
-    }
-}

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::refusal::{Reason, Refusal};
+use super::refusal::Refusal;
+use crate::intake::answer::Refused;
 
 /// The largest head, request line and blank line included.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -70,7 +71,7 @@ pub(super) fn find_end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refus
 
 fn within_limit(length: usize) -> Result<usize, Refusal> {
     if length > HEAD_BYTES_MAX {
-        Err(Refusal::new(Reason::HeadTooLarge, "a head over 16 KiB"))
+        Err(Refusal::new(Refused::HeadTooLarge, "a head over 16 KiB"))
     } else {
         Ok(length)
     }
@@ -88,7 +89,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let (mut fields, mut headers) = (Fields::default(), Vec::new());
     for (index, line) in lines.enumerate() {
         if index == HEADERS_MAX {
-            return Err(Refusal::new(Reason::HeadTooLarge, "more than 64 headers"));
+            return Err(Refusal::new(Refused::HeadTooLarge, "more than 64 headers"));
         }
         let (name, value) = split_field(line)?;
         if fields.take(name, value)? {
@@ -134,7 +135,7 @@ impl<'a> RequestLine<'a> {
             [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
                 if major.is_ascii_digit() && minor.is_ascii_digit() =>
             {
-                return Err(Refusal::new(Reason::VersionNotSupported, "neither HTTP/1.1 nor HTTP/1.0"));
+                return Err(Refusal::new(Refused::VersionNotSupported, "neither HTTP/1.1 nor HTTP/1.0"));
             }
             _ => return Err(Refusal::bad("a malformed HTTP version")),
         };
@@ -213,14 +214,14 @@ impl Fields {
         } else if is("expect") {
             if !value.eq_ignore_ascii_case(b"100-continue") {
                 return Err(Refusal::new(
-                    Reason::ExpectationFailed,
+                    Refused::ExpectationFailed,
                     "an expectation other than 100-continue",
                 ));
             }
             self.expects_continue = true;
         } else if is("content-encoding") {
             if !value.is_empty() && !value.eq_ignore_ascii_case(b"identity") {
-                return Err(Refusal::new(Reason::UnsupportedEncoding, "a Content-Encoding"));
+                return Err(Refusal::new(Refused::UnsupportedEncoding, "a Content-Encoding"));
             }
         } else if is("host") {
             if std::mem::replace(&mut self.has_host, true) {
@@ -240,7 +241,7 @@ impl Fields {
             (Some(_), None) if is_1_0 => Err(Refusal::bad("Transfer-Encoding in HTTP/1.0")),
             (Some(TransferEncoding::Chunked), None) => Ok(Framing::Chunked),
             (Some(TransferEncoding::Other), None) => {
-                Err(Refusal::new(Reason::NotImplemented, "a Transfer-Encoding other than a single chunked"))
+                Err(Refusal::new(Refused::NotImplemented, "a Transfer-Encoding other than a single chunked"))
             }
         }
     }
@@ -285,7 +286,7 @@ mod tests {
         match read(bytes) {
             Ok(Some(_)) => 200,
             Ok(None) => 0,
-            Err(refusal) => refusal.reason.status(),
+            Err(refusal) => refusal.status_and_word().0,
         }
     }
 

@@ -1,15 +1,16 @@
 //! The front door: the only code that reads bytes from the network.
 //!
-//! It bounds everything a stranger can make the process hold (connections, bytes, time), checks the
-//! framing strictly, and has each complete, well-formed request brought to a worker by tiny_http, behind
-//! a private Unix socket. The whole answer is read before the client sees a byte of it, so no worker
-//! ever waits for the network.
+//! It bounds everything a stranger can make the process hold (connections, bytes, time), checks the framing strictly,
+//! and calls its service with each complete, well-formed request, on the connection's own thread. The service returns
+//! the whole answer, so whatever it does is done before the network is waited for. Only the private listener has an
+//! HTTP server between the front and its service: see [`Relay`].
 //!
 //! It never looks at a path (except to ask for the size limit of its body, and who answers it), at a
 //! signature or at the content of a body; it never touches the database; nothing a client does ends the
 //! accept loop.
 
 mod budget;
+mod buffer;
 mod chunked;
 mod client;
 mod connection;
@@ -18,28 +19,30 @@ mod refusal;
 mod relay;
 mod stream;
 mod table;
-mod upstream;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use log::Level;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::intake::answer::Refused;
+use crate::intake::exchange::{Request, Response, Service};
+use crate::intake::permit::Permits;
 use crate::logging;
 use budget::Budget;
-use refusal::{Reason, Refusal};
-pub use relay::{Relay, Request, WayBack};
+use refusal::Refusal;
+pub use relay::Relay;
 use stream::Stream;
 use table::{Admission, Slot, Table};
-use upstream::Upstream;
 
 /// The name of the public listener.
 pub const WEBHOOKS: &str = "webhooks";
@@ -56,31 +59,29 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// What the front is told of a path, given without its query.
-pub type OfPath<T> = Box<dyn Fn(&str) -> T + Send + Sync>;
+/// A setting per path (without its query).
+pub type PerPath<T> = Box<dyn Fn(&str) -> T + Send + Sync>;
 
 /// What one front is to serve.
 pub struct Settings {
     /// `webhooks` or `admin`: said of every request.
     pub listener: &'static str,
-    /// What brings requests to the workers.
-    pub relay: Arc<Relay>,
+    /// What answers requests.
+    pub respond: Service,
     /// Connections open at one time, if the descriptors allow.
     pub connections_max: usize,
-    /// How many file descriptors this front may use, tiny_http's side of its requests included.
+    /// How many file descriptors this front may use, those of its requests to applications included.
     pub descriptors_max: usize,
     /// The largest body in bytes.
-    pub body_bytes_max: OfPath<usize>,
-    /// Whether an application answers in its own time, if any does. Such requests have places of their
-    /// own, as many again, and hold no more than half of the connections: nobody else waits because they do.
-    pub waits_for_application: Option<OfPath<bool>>,
+    pub body_bytes_max: PerPath<usize>,
+    /// Paths whose answer waits for an application, if there are any. They have permits of their own, as many again,
+    /// and at most half of the connections, so others are never delayed by them.
+    pub waits_for_application: Option<PerPath<bool>>,
     /// Peers whose connections are evicted only when there is no other to evict, and who are believed when they
     /// say for whom they ask.
     pub trusted_proxies: Vec<IpAddr>,
     /// How long and how much.
     pub bounds: Bounds,
-    /// Called once when tiny_http no longer accepts. It does not recover: the process should end.
-    pub on_dead: Box<dyn Fn(&io::Error) + Send + Sync>,
 }
 
 /// Total times and sizes; the defaults suit providers and the usual proxies.
@@ -94,12 +95,12 @@ pub struct Bounds {
     pub idle_time: Duration,
     /// For the client to take the answer.
     pub write_time: Duration,
-    /// Waiting for one of the `upstream_max` places.
+    /// Waiting for one of the `requests_max` permits.
     pub queue_time: Duration,
-    /// For tiny_http to answer.
+    /// For the service to answer.
     pub answer_time: Duration,
-    /// Requests inside tiny_http at one time; of those that wait for an application as many again.
-    pub upstream_max: usize,
+    /// Requests that are being answered at one time; of those that wait for an application as many again.
+    pub requests_max: usize,
     /// Memory for all bodies together until their requests are answered, in bytes. The first 32 KiB of a request are free,
     /// so that a small one is never refused for memory.
     pub bodies_bytes_max: usize,
@@ -116,7 +117,7 @@ impl Default for Bounds {
             write_time: Duration::from_secs(10),
             queue_time: Duration::from_secs(5),
             answer_time: Duration::from_secs(30),
-            upstream_max: 64,
+            requests_max: 64,
             bodies_bytes_max: 64 << 20,
             bodies_wait: Duration::from_secs(1),
         }
@@ -130,14 +131,17 @@ pub struct Counters {
     pub evicted: AtomicU64,
     /// Errors of `accept` and of starting a thread.
     pub accept_errors: AtomicU64,
-    refused: [AtomicU64; Reason::ALL.len()],
+    /// Connections that were accepted and given a thread.
+    pub served: AtomicU64,
+    refused: [AtomicU64; Refused::ALL.len()],
 }
 
 impl Counters {
     /// `(status, error, count)` of the requests that were answered here.
     pub fn refused(&self) -> impl Iterator<Item = (u16, &'static str, u64)> + '_ {
-        Reason::ALL.iter().map(|reason| {
-            (reason.status(), reason.error(), self.refused[*reason as usize].load(Ordering::Relaxed))
+        Refused::ALL.into_iter().map(|reason| {
+            let (status, word) = Refusal::new(reason, "").status_and_word();
+            (status, word, self.refused[reason as usize].load(Ordering::Relaxed))
         })
     }
 }
@@ -162,35 +166,32 @@ impl Front {
         }
         // Again, for a longer queue than std asks for: where it overflows, a client waits a second.
         rustix::net::listen(&listener, QUEUE_MAX)?;
-        let kinds = if settings.waits_for_application.is_some() { 2 } else { 1 };
         let caps = Caps::derive(
             settings.connections_max,
             settings.descriptors_max,
-            settings.bounds.upstream_max,
-            kinds,
+            settings.bounds.requests_max,
+            settings.waits_for_application.is_some(),
         );
         let is_cut = caps.connections < settings.connections_max;
         log::log!(
             if is_cut { Level::Warn } else { Level::Debug },
-            "front {}: at most {} connections and {} requests at a time (limits.connections_max {}, {} descriptors)",
+            "front {}: at most {} connections, {} requests and {} for applications at a time \
+             (limits.connections_max {}, {} descriptors)",
             settings.listener,
             caps.connections,
-            caps.upstream,
+            settings.bounds.requests_max,
+            caps.calls,
             settings.connections_max,
             settings.descriptors_max,
         );
-        let upstream = |waiting_max| {
-            Upstream::new(Arc::clone(&settings.relay), caps.upstream, waiting_max, &settings.bounds)
-        };
         let (stop, stopped) = UnixStream::pair()?;
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
             table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
-            upstream: upstream(usize::MAX),
-            patient_upstream: upstream((caps.connections / 2).saturating_sub(caps.upstream)),
+            permits: Permits::new(settings.bounds.requests_max, usize::MAX),
+            call_permits: Permits::new(caps.calls, (caps.connections / 2).saturating_sub(caps.calls)),
             budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
             counters,
-            dead: AtomicBool::new(false),
             stop,
             settings,
         });
@@ -246,12 +247,13 @@ impl Front {
         if let Err(error) = self.spawn(slot, work) {
             self.turn_away(&connection.stream, peer, "no thread could be started");
             drop(connection); // its descriptor may be what is wanted
-            self.back_off("starting a thread", &error);
+            return self.back_off("starting a thread", &error);
         }
+        shared.counters.served.fetch_add(1, Ordering::Relaxed);
     }
 
     fn turn_away(&self, stream: &Stream, peer: Option<IpAddr>, why: &'static str) {
-        let refusal = Refusal::new(Reason::Unavailable, why);
+        let refusal = Refusal::new(Refused::Unavailable, why);
         self.shared.note_refusal(refusal, peer);
         stream.turn_away(&refusal.answer());
     }
@@ -272,8 +274,8 @@ impl Front {
         logging::limited(Level::Error, 1, &kind, || {
             format!(": {error}; retrying. Look at LimitNOFILE and TasksMax")
         });
-        // As many as a request needs: in want of descriptors tiny_http dies where we only wait.
-        for _ in 0..=DESCRIPTORS_PER_REQUEST {
+        // more than the one that is wanted here: a reader of the database and a request to an application need some too
+        for _ in 0..EVICTED_AT_ONCE {
             self.shared.table.evict();
         }
         self.wait(&mut [PollFd::new(&self.stopped, PollFlags::IN)], Some(BACK_OFF));
@@ -352,7 +354,7 @@ impl Handle {
 
     /// What was done since the start.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Arc<Counters> {
         &self.shared.counters
     }
 }
@@ -372,38 +374,33 @@ pub fn raise_descriptor_limit() -> usize {
 struct Shared {
     settings: Settings,
     table: Table,
-    upstream: Upstream,
+    permits: Permits,
     /// For requests that wait for an application.
-    patient_upstream: Upstream,
+    call_permits: Permits,
     budget: Budget,
     counters: Arc<Counters>,
-    dead: AtomicBool,
     stop: UnixStream,
 }
 
 impl Shared {
-    /// Where a request to this path finds its place.
-    fn upstream_of(&self, path: &str) -> &Upstream {
+    fn permits_for(&self, path: &str) -> &Permits {
         let waits = self.settings.waits_for_application.as_ref().is_some_and(|waits| waits(path));
-        if waits { &self.patient_upstream } else { &self.upstream }
+        if waits { &self.call_permits } else { &self.permits }
+    }
+
+    /// A bug of the service costs one request.
+    fn respond(&self, request: Request) -> Result<Response, Refusal> {
+        catch_unwind(AssertUnwindSafe(|| (self.settings.respond)(request))).map_err(|_| {
+            log::error!("a request handler panicked; its sender is told to try again");
+            Refusal::new(Refused::Unavailable, "its handler panicked")
+        })
     }
 
     fn note_refusal(&self, refusal: Refusal, peer: Option<IpAddr>) {
         self.counters.refused[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
-        let (status, error) = (refusal.reason.status(), refusal.reason.error());
+        let (status, error) = refusal.status_and_word();
         let kind = format!("front {}: refused {status} {error}: {}", self.settings.listener, refusal.why);
         logging::limited(Level::Info, 1, &kind, || format!(" peer={}", Peer(peer)));
-    }
-
-    fn note_dead(&self, error: &io::Error) {
-        if !self.table.is_closing() && !self.dead.swap(true, Ordering::Relaxed) {
-            (self.settings.on_dead)(error);
-        }
-    }
-
-    fn note_failure(&self, doing: &str, error: &io::Error) {
-        let kind = format!("front {}: {doing}", self.settings.listener);
-        logging::limited(Level::Warn, 1, &kind, || format!(": {error}"));
     }
 }
 
@@ -413,17 +410,17 @@ struct Caps {
     connections: usize,
     /// Connections beyond the cap that are on their way out.
     leaving: usize,
-    /// Requests of a kind: those that wait for an application are one.
-    upstream: usize,
+    /// Requests to applications.
+    calls: usize,
 }
 
 impl Caps {
-    /// For so many kinds of requests.
-    fn derive(connections_max: usize, descriptors_max: usize, upstream_max: usize, kinds: usize) -> Self {
-        let upstream = upstream_max.min(descriptors_max / 16 / kinds).max(1);
-        let room = descriptors_max.saturating_sub(upstream * kinds * DESCRIPTORS_PER_REQUEST);
+    fn derive(connections_max: usize, descriptors_max: usize, requests_max: usize, has_calls: bool) -> Self {
+        let calls_max = if has_calls { requests_max.min(descriptors_max / 16).max(1) } else { 0 };
+        let room = descriptors_max.saturating_sub(calls_max * DESCRIPTORS_PER_CALL);
         let connections = connections_max.min(room / 9 * 8).max(1);
-        Self { connections, leaving: (connections / 8).clamp(1, 64), upstream }
+        let calls = calls_max.min((connections / 2).max(1));
+        Self { connections, leaving: (connections / 8).clamp(1, 64), calls }
     }
 }
 
@@ -461,7 +458,6 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("listener", &self.listener)
-            .field("relay", &self.relay)
             .field("connections_max", &self.connections_max)
             .field("descriptors_max", &self.descriptors_max)
             .field("trusted_proxies", &self.trusted_proxies)
@@ -479,11 +475,14 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Enough for the deepest call (a log line of a debug build); untouched pages cost nothing.
-const STACK_BYTES: usize = 256 << 10;
+/// Enough for the deepest call, that of TLS to an application in a debug build; untouched pages cost nothing.
+const STACK_BYTES: usize = 1 << 20;
 
-/// Our end of the private connection, tiny_http's end, and tiny_http's duplicate of it.
-const DESCRIPTORS_PER_REQUEST: usize = 3;
+/// Its socket, and what looking up a name opens.
+const DESCRIPTORS_PER_CALL: usize = 2;
+
+/// Where a descriptor or a thread is wanted.
+const EVICTED_AT_ONCE: usize = 4;
 
 /// Connections that wait to be accepted; the system's own limit applies too.
 const QUEUE_MAX: i32 = 4096;
@@ -499,16 +498,14 @@ mod tests {
         for (descriptors_max, connections_max) in
             [(20, 512), (100, 512), (192, 512), (960, 512), (1 << 20, 512), (5000, 20_000)]
         {
-            for kinds in [1, 2] {
-                let caps = Caps::derive(connections_max, descriptors_max, 64, kinds);
-                let inside = caps.upstream * kinds * DESCRIPTORS_PER_REQUEST;
-                assert!(
-                    caps.connections + caps.leaving + inside <= descriptors_max,
-                    "{descriptors_max}: {caps:?}"
-                );
+            for has_calls in [false, true] {
+                let caps = Caps::derive(connections_max, descriptors_max, 64, has_calls);
+                let needed = caps.connections + caps.leaving + caps.calls * DESCRIPTORS_PER_CALL;
+                assert!(needed <= descriptors_max, "{descriptors_max}: {caps:?}");
             }
         }
-        let ample = Caps::derive(512, 1 << 20, 64, 2);
-        assert_eq!(ample, Caps { connections: 512, leaving: 64, upstream: 64 });
+        let ample = Caps::derive(512, 1 << 20, 64, true);
+        assert_eq!(ample, Caps { connections: 512, leaving: 64, calls: 64 });
+        assert_eq!(Caps::derive(8, 1 << 20, 64, true).calls, 4, "others keep half of the connections");
     }
 }

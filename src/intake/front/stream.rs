@@ -1,4 +1,4 @@
-//! A socket to a client or to tiny_http. Every call on it returns at once; only [`Stream::wait`]
+//! A socket to a client, or to the server of the private listener. Every call on it returns at once; only [`Stream::wait`]
 //! waits, for at most as long as it is told.
 
 use std::io;
@@ -58,8 +58,8 @@ impl Stream {
 
     /// The last words to a client that is not served any further, without waiting for it. Closing
     /// with bytes unread would reset the connection, and the reset could overtake them.
-    pub(super) fn turn_away(&self, answer: &str) {
-        self.send(answer.as_bytes()).ok(); // a client that is gone is told nothing
+    pub(super) fn turn_away(&self, answer: &[u8]) {
+        self.send(answer).ok(); // a client that is gone is told nothing
         self.shutdown(Shutdown::Write);
         self.read_away();
     }

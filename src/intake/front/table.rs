@@ -1,7 +1,7 @@
 //! The open connections: who holds how many, which of them wait for their client, and so who goes
 //! when there are too many.
 //!
-//! A connection whose request is inside tiny_http is never evicted: its event may be committed. One
+//! A connection whose request is being answered is never evicted: its event may be committed. One
 //! whose request has begun is told so when it has to go; only one that owes and is owed nothing is
 //! closed without a word.
 
@@ -13,8 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Counters;
-use super::refusal::{Reason, Refusal};
+use super::refusal::Refusal;
 use super::stream::Stream;
+use crate::intake::answer::Refused;
 use crate::wake::lock;
 
 pub(super) struct Table {
@@ -44,7 +45,7 @@ struct State {
     accepted: u64,
     /// More connections may come.
     accepting: bool,
-    /// A new connection has waited for those in tiny_http, and none has left since.
+    /// A new connection has waited for those that are being answered, and none has left since.
     stuck: bool,
 }
 
@@ -346,7 +347,7 @@ impl Connection {
         }
         match phase & KIND {
             READING | INSIDE | BUSY | STARTING => {
-                self.stream.send(GIVES_WAY.answer().as_bytes()).ok(); // nobody is left to tell
+                self.stream.send(&GIVES_WAY.answer()).ok(); // nobody is left to tell
                 self.stream.shutdown(Shutdown::Both);
             }
             // Something may have arrived just now: its thread looks.
@@ -358,12 +359,12 @@ impl Connection {
 }
 
 /// What an evicted client is told if its request has begun.
-pub(super) const GIVES_WAY: Refusal = Refusal::new(Reason::Unavailable, "its connection has to give way");
+pub(super) const GIVES_WAY: Refusal = Refusal::new(Refused::Unavailable, "its connection has to give way");
 
 const KIND_BITS: u32 = 4;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 
-/// In tiny_http: not to be touched.
+/// Its request is being answered: not to be touched.
 const BUSY: u64 = 0;
 /// Its thread has not had a turn yet.
 const STARTING: u64 = 1;
@@ -514,7 +515,7 @@ enum Room {
     Soon,
     /// All have just been answered.
     Answered,
-    /// All are in tiny_http.
+    /// All are being answered.
     None,
 }
 
@@ -531,7 +532,7 @@ const YOUNG: u64 = 20_000;
 /// that ask once and then hold on to their connection would slow the accepting down.
 const REST: u64 = 50_000;
 
-/// The same while some are in tiny_http.
+/// The same while some are being answered.
 const REST_IN_PROGRESS: u64 = 500_000;
 
 /// Microseconds after which a request that is still not complete is a slow one.
