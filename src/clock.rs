@@ -15,19 +15,19 @@ pub fn now_ms() -> i64 {
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Milliseconds since the machine started, its sleep included: a clock that nobody sets.
+/// Milliseconds since the machine started, including sleep. This clock cannot be set.
 pub fn steady_ms() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000)
 }
 
-/// Notices that the wall clock was set back, from the readings that are used.
+/// Detects from its readings that the wall clock was set back.
 #[derive(Debug)]
 pub struct SetBack {
     latest_ms: AtomicI64,
 }
 
-/// Two readings may be taken in one order and used in the other; more than this is a clock set back.
+/// Two threads may use their readings in another order than they took them; a larger step back is a clock set back.
 const READINGS_APART_MS: i64 = 1_000;
 
 impl Default for SetBack {
@@ -54,7 +54,7 @@ pub fn rfc3339(time_ms: i64) -> String {
     time.map_or_else(|_| format!("{time_ms} ms"), |time| format!("{time:.3}"))
 }
 
-/// As HTTP writes it (RFC 9110, section 5.6.7).
+/// A date in HTTP's format (RFC 9110, section 5.6.7).
 pub fn http_date(time_ms: i64) -> String {
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();

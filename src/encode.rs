@@ -1,6 +1,6 @@
-//! Bytes as text that any protocol takes: hex digits and percent-encoding.
+//! Bytes as plain ASCII: hex digits and percent-encoding.
 //!
-//! Reading such text back is the business of whoever knows how strict it has to be; nothing here does.
+//! This module only writes. Each reader of such text decides for itself how strict to be.
 
 /// Lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -11,7 +11,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits
 }
 
-/// Every byte that is not plain as `%` and two upper-case hex digits (RFC 3986, section 2.1).
+/// Each byte that is not plain becomes `%` and two upper-case hex digits (RFC 3986, section 2.1).
 pub(crate) fn percent_encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -25,7 +25,7 @@ pub(crate) fn percent_encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> Stri
     encoded
 }
 
-/// Letters, digits and `-._~`: what no part of a URL or form ever needs encoded (RFC 3986, section 2.3).
+/// Letters, digits and `-._~`, which need no encoding in any part of a URL or form (RFC 3986, section 2.3).
 pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }

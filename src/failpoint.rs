@@ -1,7 +1,7 @@
-//! Points at which a test kills the process: the places where a crash could come between two facts.
+//! Points at which a test kills the process: between two steps that a crash could separate.
 //!
-//! Only a build with the feature `failpoints` contains them; in any other, [`reach`] is nothing at
-//! all. No point changes what the program does: it ends it, as SIGKILL would, or it does nothing.
+//! Only a build with the feature `failpoints` contains them; in any other, [`reach`] compiles to nothing. A point
+//! never changes what the program does: it ends the process, as SIGKILL would, or does nothing.
 
 /// Ends the process when the point is reached for the n-th time, if `INBOXD_FAILPOINT=name:n` says so.
 #[cfg(feature = "failpoints")]

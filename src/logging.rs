@@ -1,8 +1,8 @@
 //! The log: lines on stderr, written by a thread of its own.
 //!
-//! Nobody waits for whoever reads stderr. A line goes into a bounded queue; where the queue is full the line is
-//! dropped and counted, and the log says so once there is room. Lines that strangers can cause are limited to
-//! so many a second and kind. Nothing here knows what the lines are about.
+//! A stalled reader of stderr delays no thread. A line goes into a bounded queue; if the queue is full, the line is
+//! dropped and counted, and a later line reports the count. Lines that strangers can cause are limited per second
+//! and kind. This module knows nothing about the contents of lines.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ use crate::wake::lock;
 /// How long the end of the process waits for the last lines to be written.
 pub const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What waits to be written; as much again may be on its way.
+/// The most bytes that wait to be written; as many again may be in the writing thread.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-/// What of the queue lines below a warning may fill: the rest is kept for what someone must see.
+/// The part of the queue for lines below a warning: the rest is kept for lines that someone must see.
 const QUEUE_BYTES_MAX_FOR_INFO: usize = QUEUE_BYTES_MAX / 4 * 3;
 
-/// A longer line is cut.
+/// The most bytes of a line; a longer one is cut.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// Lines of one kind are counted over this time.
@@ -38,7 +38,7 @@ static TELLS_EACH_DELIVERY: AtomicBool = AtomicBool::new(false);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static LIMITS: Limits = Limits { kinds: Mutex::new(BTreeMap::new()), pending: AtomicBool::new(false) };
 
-/// From now on every `log!`, every panic and all that is [said](say) goes to stderr through the queue.
+/// From now on every `log!`, every panic and every text of [`say`] goes to stderr through the queue.
 /// `RUST_LOG` changes the level, which is `info`.
 ///
 /// # Errors
@@ -60,27 +60,27 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on each delivery is a line at the level `info`: for a development instance.
+/// From now on each delivery is a line at level `info`, as a development instance shows it.
 pub fn tell_each_delivery() {
     TELLS_EACH_DELIVERY.store(true, Ordering::Relaxed);
 }
 
-/// The level of a line that each good delivery causes.
+/// The level of the line for an accepted delivery.
 pub fn delivery_level() -> Level {
     if TELLS_EACH_DELIVERY.load(Ordering::Relaxed) { Level::Info } else { Level::Debug }
 }
 
-/// Says something to the person at the terminal, whatever the level of the log is. Before [`start`] the caller
-/// waits until it is written.
+/// Prints a message to the person at the terminal, whatever the log's level. Before [`start`] the caller waits until
+/// it is written.
 pub fn say(line: &str) {
     match LOG.get() {
         Some(log) => log.queue.push(line, true),
-        // where stderr is closed nobody is there to be told
+        // with stderr closed there is no reader
         None => drop(io::stderr().lock().write_all(format!("{line}\n").as_bytes())),
     }
 }
 
-/// Waits until all lines are written, for so long at most: a reader that has stalled keeps nobody from ending.
+/// Waits until all lines are written, but no longer than `time_max`: a stalled reader must not keep the process alive.
 pub fn flush(at_most: Duration) {
     if let Some(log) = LOG.get() {
         LIMITS.tell_overdue(Duration::ZERO);
@@ -88,14 +88,14 @@ pub fn flush(at_most: Duration) {
     }
 }
 
-/// Lines that were dropped since the start, because nobody read the log fast enough or it could not be written.
+/// Lines dropped since the start, because the log was not read fast enough or could not be written.
 pub fn lines_dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// Logs a line that strangers can cause: of each kind so many a second. The others are counted, and the count
-/// stands in the next line of the kind, or in one of its own. `kind` begins the line and is made of our own words
-/// and names; `detail` ends it, and is asked for only where the line is logged.
+/// Logs a line that strangers can cause, with a limit per second and kind. Further lines are counted, and the count
+/// is in the next line of the kind, or in a line of its own. `kind` begins the line and is made of our own words and
+/// names; `detail` ends it, and is called only if the line is logged.
 pub fn limited(level: Level, per_second: u32, kind: &str, detail: impl FnOnce() -> String) {
     if level > log::max_level() {
         return;
@@ -106,14 +106,14 @@ pub fn limited(level: Level, per_second: u32, kind: &str, detail: impl FnOnce() 
             if !LIMITS.pending.swap(true, Ordering::SeqCst)
                 && let Some(log) = LOG.get()
             {
-                // so that a count is told also where no other line of the kind follows
+                // so that the count is reported even if no other line of the kind follows
                 log.queue.wake();
             }
         }
     }
 }
 
-/// At most so many characters of a stranger's text, [`printable`].
+/// The first `chars_max` characters of a stranger's text, [`printable`].
 pub fn short(text: &str, chars_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(chars_max) {
         None => printable(text),
@@ -142,7 +142,7 @@ impl log::Log for Log {
     }
 }
 
-/// One line for one event, whatever a sender has put into an id.
+/// Formats one line; an id that a sender has chosen cannot break it into two.
 fn line(level: Level, text: &str) -> String {
     let at = jiff::Timestamp::from_millisecond(clock::now_ms()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let mut line = format!("[{at:.3} {level:<5}] {}", printable(text));
@@ -153,7 +153,7 @@ fn line(level: Level, text: &str) -> String {
     line
 }
 
-/// Instead of std's hook, which writes to stderr itself.
+/// Replaces std's panic hook, which writes to stderr itself and would wait for its reader.
 fn tell_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let text = format!("a bug: thread {} {panic}", thread.name().unwrap_or("without a name"));
@@ -175,13 +175,13 @@ struct Queue {
 struct State {
     bytes: Vec<u8>,
     lines: u64,
-    /// Lines for which there was no room, and of which the log has not said so yet.
+    /// Dropped lines that the log has not reported yet.
     dropped: u64,
     is_writing: bool,
 }
 
 impl Queue {
-    /// Never waits for the writing.
+    /// Adds a line; never waits for the writing thread.
     fn push(&self, line: &str, is_urgent: bool) {
         let bytes_max = if is_urgent { QUEUE_BYTES_MAX } else { QUEUE_BYTES_MAX_FOR_INFO };
         let mut state = lock(&self.state);
@@ -198,9 +198,9 @@ impl Queue {
         }
     }
 
-    /// Has the writing thread look at what is [pending](Limits) as well.
+    /// Wakes the writing thread, so that it reports [pending](Limits) counts as well.
     fn wake(&self) {
-        // a thread that has looked already has begun to wait by then
+        // a thread that has checked already is waiting by then
         drop(lock(&self.state));
         self.filled.notify_one();
     }
@@ -210,8 +210,8 @@ impl Queue {
         drop(self.emptied.wait_timeout_while(lock(&self.state), at_most, is_busy));
     }
 
-    /// Writes for ever. A line that cannot be written is gone: the next ones are tried all the same, since the
-    /// disk may have room again.
+    /// Writes for ever. A line that cannot be written is lost; the next ones are tried all the same, because the disk may
+    /// have room again.
     fn write_to(&self, out: &mut impl Write) {
         let (mut batch, mut untold, mut is_cut) = (Vec::new(), 0, false);
         loop {
@@ -233,7 +233,7 @@ impl Queue {
         }
     }
 
-    /// Waits for lines; how many there are, and how many there was no room for.
+    /// Waits for lines. Returns them and the number of dropped ones.
     fn take(&self, batch: &mut Vec<u8>) -> (u64, u64) {
         batch.clear();
         let mut state = lock(&self.state);
@@ -255,7 +255,7 @@ impl Queue {
     }
 }
 
-/// The standard error of this process, also where somebody has made it one that does not wait.
+/// The standard error of this process, also if another process has made it non-blocking.
 struct Stderr;
 
 impl Write for Stderr {
@@ -276,11 +276,11 @@ impl Write for Stderr {
     }
 }
 
-/// How many lines of each kind were logged of late.
+/// How many lines of each kind were logged recently.
 struct Limits {
     /// By the words that begin their lines.
     kinds: Mutex<BTreeMap<String, Kind>>,
-    /// Some were counted that no line has told of.
+    /// Some lines were counted and not reported yet.
     pending: AtomicBool,
 }
 
@@ -292,7 +292,7 @@ struct Kind {
 }
 
 impl Limits {
-    /// What is to be added to the line about those before it; `None` if it is one to be counted.
+    /// The text about earlier lines to add to this one; `None`: this line is only counted.
     fn pass(&self, kind: &str, level: Level, per_second: u32, now: Instant) -> Option<String> {
         let mut kinds = lock(&self.kinds);
         let Some(known) = kinds.get_mut(kind) else {
@@ -312,7 +312,7 @@ impl Limits {
         Some(more(std::mem::take(&mut known.counted), elapsed))
     }
 
-    /// Logs the counts of kinds of which no line has come for so long.
+    /// Logs the counts of kinds without a new line for a while.
     fn tell_overdue(&self, age: Duration) {
         self.pending.store(false, Ordering::SeqCst);
         let mut lines = Vec::new();
@@ -347,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes nothing before it is told to, and fails where it is told so.
+    /// Accepts nothing before the test allows it, and fails when the test says so.
     struct Reader {
         turns: mpsc::Receiver<bool>,
         taken: mpsc::Sender<String>,

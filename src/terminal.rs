@@ -1,12 +1,12 @@
-//! What may reach a terminal or a log line of what others wrote: senders, servers, files.
+//! Makes texts of others (senders, servers, files) safe for a terminal or a log line.
 //!
-//! Event ids, reasons, answers and keys are texts of strangers. Written as they are, they could move the
-//! cursor, forge a second line, or read differently from what they are. Data for programs (JSON, CSV,
+//! Event ids, reasons, answers and keys are texts of strangers. Unchanged, they could move the cursor, forge a second
+//! line, or look like another text. Data for programs (JSON, CSV,
 //! bodies) is never changed here.
 
 use std::borrow::Cow;
 
-/// The text with every character that shows nothing, or changes how others are shown, as `?`.
+/// The text with `?` for every character that is invisible or changes how others are shown.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_unprintable) {
         Cow::Owned(text.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect())
@@ -15,12 +15,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// So many of them: `1 event`, `2 events`.
+/// A count with its noun: `1 event`, `2 events`.
 pub fn counted(count: i64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Control characters, those that change the direction of text, and those that cannot be seen.
+/// Control characters, characters that change the direction of text, and invisible ones.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,9 +1,10 @@
-//! What threads share: a lock that outlives a panic, and a bell. Nothing here knows what they are for.
+//! Primitives that threads share: a lock that survives a panic, and a wake-up counter. This module doesn't know their
+//! purpose.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A panic elsewhere must not become one here: what these locks protect is whole after every statement.
+/// Locks in spite of a panic in another thread: the protected values are consistent after every statement.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -22,17 +23,17 @@ struct Bell {
 }
 
 impl Wake {
-    /// Something was committed.
+    /// Wakes all waiting threads: something was committed.
     pub fn ring(&self) {
         let mut state = lock(&self.state);
         state.rung += 1;
-        // every event rings, and mostly everybody is at work
+        // every commit calls this, and usually no thread waits
         if state.waiting > 0 {
             self.bell.notify_all();
         }
     }
 
-    /// How often it has rung. Taken before looking for work, so that no ring is missed in between.
+    /// How often it was rung. Read this before looking for work, so that no ring in between is missed.
     pub fn count(&self) -> u64 {
         lock(&self.state).rung
     }

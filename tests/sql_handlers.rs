@@ -578,7 +578,7 @@ fn a_reload_takes_all_files_or_none() {
     write("b.sql", "INSERT INTO seen VALUES ('b', wat);");
     reload();
     daemon.wait_for_log(
-        "not reloaded, the SQL read before stays at work: sql:shop: b.sql:1:31: no such column: wat",
+        "not reloaded; the SQL read before stays in use: sql:shop: b.sql:1:31: no such column: wat",
     );
     assert_eq!(send(&daemon, "evt_1", "a"), ok(PROCESSED));
     assert_eq!(send(&daemon, "evt_2", "c"), ok(IGNORED));

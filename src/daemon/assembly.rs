@@ -1,4 +1,4 @@
-//! From the names in a configuration to handlers at work: finds them, starts them in one transaction,
+//! Turns the handlers' names in the configuration into running handlers: finds them, starts them in one transaction,
 //! tries folders of SQL before they are used, and reads them again on demand.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::handlers::{Handler, Registry};
 use crate::store::open::{self, Home, OpenError};
 use crate::store::outbox;
 
-/// How long `check` looks at the database.
+/// The time limit for `check` to read the database.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Whose file the database is.
@@ -61,14 +61,14 @@ pub(super) fn assemble(
     Ok(Assembly { of_endpoints, folders })
 }
 
-/// All handlers start, or none has.
+/// Starts all handlers, or none.
 fn start(
     conn: &Connection,
     handlers: &[Arc<dyn Handler>],
     storage: impl Fn(rusqlite::Error) -> StartError,
 ) -> Result<(), StartError> {
     if !handlers.iter().any(|handler| handler.has_start()) {
-        // the start need not wait for whoever writes to the file
+        // the start need not wait for other writers of the file
         return Ok(());
     }
     let tx = begin(conn).map_err(&storage)?;
@@ -80,9 +80,9 @@ fn start(
     tx.commit().map_err(storage)
 }
 
-/// Waits for whoever holds the write lock: an application may be in the middle of something long.
+/// Waits for the process that holds the write lock: an application may be in a long transaction.
 fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
-    // short looks, so that it is said at once; the writer, which takes the connection over, has waits of its own
+    // a short timeout, so that the wait is logged at once; the writer, which gets the connection, sets its own
     conn.busy_timeout(open::START_BUSY_TIMEOUT)?;
     let mut told_at: Option<Instant> = None;
     loop {
@@ -91,7 +91,7 @@ fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
                 if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
                     told_at = Some(Instant::now());
                     log::warn!(
-                        "another process is writing to the database: the handlers start when it is done"
+                        "another process is writing to the database; the handlers start when it has finished"
                     );
                 }
             }
@@ -100,7 +100,7 @@ fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
     }
 }
 
-/// Each handler is made once, however many endpoints name it.
+/// Makes each handler once, however many endpoints name it.
 struct Finder<'a> {
     registry: &'a Registry,
     engine: Option<Arc<Engine>>,
@@ -140,7 +140,7 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Reads all folders again and puts them to work, or none of them.
+    /// Reads all folders again and uses all of them, or none.
     pub(super) fn reload(&self) {
         if self.handlers.is_empty() {
             log::info!("nothing to reload: no endpoint has a folder of SQL; settings are read at a start");
@@ -155,7 +155,7 @@ impl Folders {
                 let folders = if count == 1 { "folder" } else { "folders" };
                 log::info!("reloaded {count} {folders} of SQL");
             }
-            Err(reason) => log::error!("not reloaded, the SQL read before stays at work: {reason}"),
+            Err(reason) => log::error!("not reloaded; the SQL read before stays in use: {reason}"),
         }
     }
 
@@ -173,7 +173,7 @@ impl Folders {
     }
 }
 
-/// What is queued for destinations that the configuration does not have, in words.
+/// Sentences about rows for destinations that the configuration doesn't have.
 pub(super) fn undeliverable(conn: &Connection, config: &Config) -> rusqlite::Result<Vec<String>> {
     let names: Vec<_> = config.destinations.iter().map(|destination| &destination.name).collect();
     let waiting = outbox::waiting_elsewhere(conn, &serde_json::json!(names).to_string())?;
@@ -191,10 +191,10 @@ pub(super) fn undeliverable(conn: &Connection, config: &Config) -> rusqlite::Res
     Ok(waiting.into_iter().map(in_words).collect())
 }
 
-/// What is wrong beyond the configuration file: in the application's database, and in folders of SQL,
-/// which are tried on a throw-away copy of the schema. Changes nothing.
+/// The mistakes outside the configuration file: in the application's database, and in folders of SQL, which are tried
+/// on a throw-away copy of the schema. Changes nothing.
 ///
-/// The second value has what is odd but allowed.
+/// The second value has warnings.
 pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
     let problem = |key: &str, message| Problem { line: None, key: key.to_owned(), message };
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
@@ -215,7 +215,7 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
                 warnings.extend(doubts.map(|doubt| format!("{key}: {shown}/{doubt}")));
                 let unused = report.unused.iter();
                 warnings.extend(
-                    unused.map(|file| format!("{key}: {shown}/{file} is not used: it is no .sql file")),
+                    unused.map(|file| format!("{key}: {shown}/{file} is not used: it is not a .sql file")),
                 );
                 problems.extend(cannot_be_signed(config, dir, &report.sends_to));
             }
@@ -225,7 +225,7 @@ pub fn check(config: &Config) -> (Vec<Problem>, Vec<String>) {
     (problems, warnings)
 }
 
-/// What these files send is signed as their endpoint's provider signs, which takes a key of ours.
+/// Rows that these files emit are signed as the endpoint's provider signs, which needs a key that we have.
 fn cannot_be_signed(config: &Config, dir: &PathBuf, sends_to: &BTreeSet<String>) -> Vec<Problem> {
     let runs_it = |endpoint: &&Endpoint| {
         let is_dir =
@@ -248,7 +248,7 @@ fn cannot_be_signed(config: &Config, dir: &PathBuf, sends_to: &BTreeSet<String>)
     problems.collect()
 }
 
-/// Nothing where the file cannot be read, is not made yet or is not inboxd's: a start says why.
+/// Empty if the file cannot be read, does not exist yet or is not inboxd's: a start says why.
 fn look_at_the_outbox(config: &Config) -> Vec<String> {
     let Ok(conn) = open::open_reader(&config.database, LOOK_TIME_MAX) else { return Vec::new() };
     undeliverable(&conn, config).unwrap_or_default()

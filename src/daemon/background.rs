@@ -1,4 +1,4 @@
-//! The threads that work on what is stored: workers, dispatchers, retention, alerts.
+//! The threads that work on stored rows: workers, dispatchers, retention, alerts.
 //!
 //! Each is a loop around a step function and a wait that a stop ends at once.
 
@@ -25,22 +25,22 @@ use crate::store::writer::{WriteError, WriterHandle};
 use crate::wake::Wake;
 use crate::work::timeline;
 
-/// Between two looks for something to tell.
+/// The pause between two checks of the alert conditions.
 const ALERT_EVERY: Duration = Duration::from_secs(5);
 
-/// Between two looks for orphans that have ended, as process 1.
+/// The pause between two checks for ended orphans, as process 1.
 const REAP_EVERY: Duration = Duration::from_secs(2);
 
-/// Between two notes of what deliveries were answered.
+/// The pause between two notes of the answer counts.
 const ANSWERS_EVERY: Duration = Duration::from_secs(5);
 
-/// Between two looks for failing events that their providers send no more.
+/// Rounds between two searches for failing events that their providers have stopped sending.
 const GIVEN_UP_EVERY: u32 = 12;
 
-/// Until the store is asked again.
+/// The pause before the store is tried again.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 
-/// A reader that takes longer keeps the log from being cut.
+/// The most time for a reader: a longer one keeps the WAL from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Tells the threads to end, and wakes those that wait.
@@ -75,26 +75,26 @@ pub(super) struct Background {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads need beside the worker.
+/// What the threads need in addition to the worker.
 pub(super) struct Settings {
     pub(super) worker_threads: usize,
     pub(super) retention: Retention,
-    /// Endpoints whose application answers for the event, and how long an event is expected to come again.
+    /// Endpoints in proxy mode, with the time after which an event is no longer expected to come again.
     pub(super) proxied: Vec<(String, Duration)>,
     pub(super) alert: Option<Alert>,
     pub(super) database: PathBuf,
-    /// How the clock stood before this start.
+    /// The clock before this start.
     pub(super) seen: timeline::Seen,
     pub(super) answers: Arc<Answers>,
-    /// Every endpoint, and for how long its provider sends again what failed.
+    /// Every endpoint, with the time for which its provider repeats failed deliveries.
     pub(super) patience: Vec<(String, Duration)>,
     /// When a daemon last ran before this start.
     pub(super) last_sign_ms: Option<i64>,
 }
 
 impl Background {
-    /// Starts every thread. What the process before left is taken over before any of them works: whatever is
-    /// held later is held by one of them.
+    /// Starts every thread. The leases of the previous process are released before any thread works, so a lease seen later
+    /// belongs to one of these threads.
     pub(super) fn start(
         (worker, dispatchers): (Worker, Vec<Dispatcher>),
         (wake, outbox_wake): (&Arc<Wake>, &Arc<Wake>),
@@ -110,7 +110,7 @@ impl Background {
             wakes,
             threads: Vec::new(),
         };
-        // nothing has been accepted yet: what is received later was received after the start
+        // no delivery has been accepted yet, so everything received later is newer than the start
         let now_ms = clock::now_ms();
         let start_note = Arc::new(StartNote::new(writer.clone(), settings.seen));
         for number in 0..settings.worker_threads {
@@ -120,7 +120,7 @@ impl Background {
             let work = move || {
                 start_note.write(&stop);
                 let take_over = || worker.take_over(now_ms);
-                taken_over.call_once(|| until_ready("events were being worked on", take_over, &stop));
+                taken_over.call_once(|| until_ready("events", take_over, &stop));
                 work(&worker, (&wake, &outbox_wake), &watch, &stop);
             };
             background.threads.push(spawn(&format!("worker-{number}"), work)?);
@@ -176,7 +176,7 @@ impl Background {
             let work = move || {
                 start_note.write(&stop);
                 let take_over = || dispatcher.take_over(now_ms);
-                taken_over.call_once(|| until_ready("outbox rows were being sent", take_over, &stop));
+                taken_over.call_once(|| until_ready("outbox rows", take_over, &stop));
                 dispatch(&dispatcher, &wake, &watch, &stop);
             };
             self.threads.push(spawn(&format!("{}-{number}", config.name), work)?);
@@ -198,13 +198,13 @@ impl Background {
     }
 }
 
-/// As soon as the store is ready. Nobody else works on those events before their leases end.
+/// Releases them as soon as the store is ready; no other thread works on these rows before their leases end.
 pub(super) fn until_ready(what: &str, take_over: impl Fn() -> Result<usize, WriteError>, stop: &Stop) {
     loop {
         match take_over() {
             Ok(0) => return,
             Ok(count) => {
-                return log::info!("{count} {what} when the process before ended; they are tried again");
+                return log::info!("{count} {what} were interrupted by the last stop and will be retried");
             }
             Err(error) if stop.pause(STORE_PAUSE) => log::debug!("the store is not ready yet: {error}"),
             Err(_) => return,
@@ -253,7 +253,7 @@ fn dispatch(dispatcher: &Dispatcher, wake: &Wake, watch: &Watch, stop: &Stop) {
 /// Steps until a stop comes; after a step that says how long, it waits so long or until `wake` rings.
 fn step_on(wake: &Wake, stop: &Stop, mut step: impl FnMut() -> Option<Duration>) {
     while !stop.is_set() {
-        // counted before looking: what is committed after the look rings once more
+        // read before the step, so that a commit after the step's look is seen as a new ring
         let seen = wake.count();
         if let Some(time) = step()
             && !stop.is_set()
@@ -270,11 +270,11 @@ fn terms() -> (String, i64, u64) {
     (format!("{now_ms:012x}{random:016x}"), now_ms, random)
 }
 
-/// The time before this start in which nobody received anything.
+/// Notes the time before this start without a daemon.
 fn note_outage(writer: &WriterHandle, last_sign_ms: Option<i64>, now_ms: i64) {
     let Some(from_ms) = last_sign_ms else { return };
     if let Err(error) = writer.run(move |tx| Ok(meta::note_outage(tx, from_ms, now_ms)?)) {
-        log::warn!("that no daemon ran before this start could not be noted: {error}");
+        log::warn!("could not note the outage before this start: {error}");
     }
 }
 
@@ -296,7 +296,7 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, D
             let now_ms = clock::now_ms();
             match writer.run(move |tx| Ok(meta::note(tx, meta::ANSWERS, &text, now_ms)?)) {
                 Ok(()) => noted = Some(counts),
-                Err(error) => log::debug!("the counts of answers are noted later: {error}"),
+                Err(error) => log::debug!("could not note the answer counts yet: {error}"),
             }
         }
         if !is_running {
@@ -309,7 +309,7 @@ fn note_answers(writer: &WriterHandle, answers: &Answers, patience: &[(String, D
 fn note_alive(writer: &WriterHandle) {
     let now_ms = clock::now_ms();
     if let Err(error) = writer.run(move |tx| Ok(meta::note(tx, meta::ALIVE, "", now_ms)?)) {
-        log::debug!("that the daemon runs is noted later: {error}");
+        log::debug!("could not note yet that the daemon runs: {error}");
     }
 }
 
@@ -317,9 +317,9 @@ fn ask_about_failures(writer: &WriterHandle, patience: &[(String, Duration)]) {
     match given_up::ask_about_failures(writer, patience, clock::now_ms()) {
         Ok(0) => {}
         Ok(count) => log::error!(
-            "{count} events failed for as long as their providers send them, and are not stored: inboxd reviews list"
+            "{count} events failed until their providers stopped sending them, and are not stored: inboxd reviews list"
         ),
-        Err(error) => log::debug!("failing events are looked for later: {error}"),
+        Err(error) => log::debug!("could not look for failing events yet: {error}"),
     }
 }
 
@@ -333,25 +333,25 @@ fn watch(writer: &WriterHandle, alert: &Alert, database: &std::path::Path, stop:
         let hindered = health.obstacle().map(|_| *hindered_since.get_or_insert_with(Instant::now));
         hindered_since = hindered;
         let seen = with_reader(database, |reader| Seen::look(reader, now_ms).map_err(|e| e.to_string()));
-        // where the database cannot even be read, people are told of that all the more
+        // if the database cannot even be read, that is an alert condition as well
         last = Seen {
             disk_low: health.is_disk_low(),
             store_hindered: hindered.map(|since| since.elapsed()).unwrap_or_default(),
             ..seen.unwrap_or_else(|error| {
-                log::warn!("cannot look for what people should be told: {error}");
+                log::warn!("cannot check the alert conditions: {error}");
                 last
             })
         };
         for message in alerts.step(&last, now_ms) {
             match alerts::send(&alert.via, &message) {
-                Ok(_) => log::info!("told: {message}"),
-                Err(error) => log::warn!("could not tell ({error}): {message}"),
+                Ok(_) => log::info!("alert sent: {message}"),
+                Err(error) => log::warn!("alert not sent ({error}): {message}"),
             }
         }
     }
 }
 
-/// A reader for one step: none is held while a thread waits.
+/// A reader for one step: no reader is open while a thread waits.
 fn with_reader<T>(
     database: &std::path::Path,
     work: impl FnOnce(&Connection) -> Result<T, String>,
@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    /// For what comes at once; it bounds a hang.
+    /// The time limit for something that comes at once, in case it hangs.
     const HANG_TIME: Duration = Duration::from_secs(120);
 
     #[test]

@@ -1,8 +1,8 @@
-//! The private channel by which the command line asks the running daemon: a socket in the run directory, which
-//! nobody but this user can enter.
+//! The private channel from the command line to the running daemon: a socket in the run directory, which only this
+//! user can enter.
 //!
-//! One request a connection: a line of JSON, answered by lines of JSON. Nothing here changes anything, and nothing of
-//! it can be reached through a listener.
+//! One request per connection: a line of JSON, answered by lines of JSON. It changes nothing, and no listener leads
+//! to it.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -23,27 +23,27 @@ use crate::store::open;
 /// The socket's name in the run directory.
 const NAME: &str = "control.sock";
 
-/// A request is a few words.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 4 << 10;
 
 /// The answer to one of them: bodies of 1 MiB, written as base64.
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
 
-/// For either side to read or write.
+/// The time limit for either side to read or write.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 pub enum Ask {
-    /// A line for each delivery that was refused of late and kept, the oldest first.
+    /// All kept refused deliveries, the oldest first.
     RefusedList,
-    /// One of them.
+    /// One of these deliveries.
     RefusedShow {
         /// Counted from 1 since the start.
         number: u64,
     },
-    /// What the verifier says of it.
+    /// The verifier's judgement of one.
     RefusedVerify {
         /// Counted from 1 since the start.
         number: u64,
@@ -53,11 +53,11 @@ pub enum Ask {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nobody listens.
+    /// No daemon listens.
     NotRunning,
     /// The daemon keeps no refused deliveries.
     Off,
-    /// It does not keep that one, or not all of it; a sentence.
+    /// The daemon doesn't keep that delivery, or not all of it; a sentence.
     Missing(String),
     /// Anything else.
     Io(io::Error),
@@ -100,7 +100,7 @@ impl Drop for Control {
     }
 }
 
-/// Ends with the process. It does not hold the app, whose end the writer waits for.
+/// Ends with the process. It holds only a weak reference to the app, because the writer waits for the app's end.
 fn serve(listener: &UnixListener, app: &Weak<App>) {
     loop {
         match listener.accept() {
@@ -125,7 +125,9 @@ fn answer(stream: &UnixStream, app: &Weak<App>) -> io::Result<()> {
     let lines = match (serde_json::from_str(&request), app.upgrade()) {
         (Ok(ask), Some(app)) => respond(&app, ask),
         (Ok(_), None) => vec![json!({"error": "missing", "why": "the daemon is stopping"})],
-        (Err(error), _) => vec![json!({"error": "missing", "why": format!("not understood: {error}")})],
+        (Err(error), _) => {
+            vec![json!({"error": "missing", "why": format!("the request is not understood: {error}")})]
+        }
     };
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let mut out = stream;
@@ -142,7 +144,7 @@ fn respond(app: &App, ask: Ask) -> Vec<Value> {
     };
     let found = kept.all().into_iter().find(|refused| refused.number == number);
     let Some(refused) = found else {
-        return missing(&format!("there is no refused delivery {number}, or it is kept no more"));
+        return missing(&format!("there is no refused delivery {number}, or it is no longer kept"));
     };
     let Some(verifier) = app.verifier_of(&refused.endpoint) else {
         return missing("its endpoint is gone");

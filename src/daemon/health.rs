@@ -1,7 +1,7 @@
-//! Tells commands on this machine whether the daemon runs and is ready, and why not.
+//! Answers commands on this machine whether the daemon runs and is ready, and why not.
 //!
-//! Over a Unix socket in the private directory, whose path stands in the lock file: it works without the listeners,
-//! without a client in a container, and whatever the addresses are. It holds nothing that a stop waits for.
+//! It uses a Unix socket in the private directory, whose path is in the lock file: it works without the listeners,
+//! without a client program in a container, and whatever the addresses are. A stop does not wait for it.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +19,7 @@ use crate::store::overview::Report;
 /// How long either side waits for the other.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Of an answer.
+/// The most bytes of an answer.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The socket, removed when this is dropped.
@@ -30,7 +30,7 @@ pub(super) struct HealthSocket {
 }
 
 impl HealthSocket {
-    /// Answers everybody who can reach `path`, one after the other.
+    /// Answers all processes that can reach `path`, one after the other.
     pub(super) fn serve(
         path: PathBuf,
         report: impl Fn() -> Report + Send + 'static,
@@ -45,7 +45,7 @@ impl HealthSocket {
                 match listener.accept() {
                     Ok((stream, _)) if !stop.load(Ordering::Acquire) => answer(stream, &report()),
                     Ok(_) => {}
-                    // out of descriptors: those who ask now are told nothing
+                    // out of descriptors: clients that ask now get no answer
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -68,7 +68,7 @@ fn answer(mut stream: UnixStream, report: &Report) {
         .set_write_timeout(Some(TIME_MAX))
         .and_then(|()| stream.write_all(serde_json::json!(report).to_string().as_bytes()));
     if let Err(error) = written {
-        log::debug!("who asked for the daemon's health has gone: {error}");
+        log::debug!("the client that asked for the health has gone: {error}");
     }
 }
 

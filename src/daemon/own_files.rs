@@ -1,21 +1,21 @@
-//! The modes of inboxd's own files in its data directory, looked at in every start.
+//! The modes of inboxd's own files in its data directory, checked at every start.
 //!
 //! Others change them between two starts: a volume with an `fsGroup`, `chmod -R g+rwX`, a restore that keeps no
-//! modes. What inboxd has made itself it makes private again and says so; what a person may have shared on
-//! purpose is left as it is. Nothing here keeps a daemon from starting.
+//! modes. inboxd makes its own files private again and says so; files that a person may have shared on purpose are
+//! left as they are. Nothing here keeps a daemon from starting.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// All that inboxd makes in its data directory; a name with these before a dot or a hyphen counts as well.
+/// The names that inboxd makes in its data directory, also as the part of a name before a dot or a hyphen.
 const OWN_NAMES: [&str; 6] = ["inboxd.db", "lock", "run", "backups", "secrets", "fingerprint.key"];
 
 /// Folders whose content is inboxd's.
 const OWN_FOLDERS: [&str; 2] = ["backups", "secrets"];
 
-/// Makes own files and folders private. `has_sockets`: a listener's socket lies in the data directory, so
-/// that its mode is the way of others to it.
+/// Makes own files and folders private. `has_sockets`: a listener's socket is in the data directory, whose mode must
+/// let its clients in.
 pub(super) fn make_private(data_dir: &Path, has_sockets: bool) {
     for name in ["lock", "fingerprint.key"] {
         close(&data_dir.join(name), 0o600);
@@ -54,7 +54,7 @@ fn holds_only_own_files(data_dir: &Path) -> bool {
     names.all(|name| name.to_str().is_some_and(is_own))
 }
 
-/// Takes others' access to what this user owns. Links are left alone.
+/// Removes others' access to files that this user owns. Links are left alone.
 fn close(path: &Path, wanted: u32) {
     let Ok(found) = fs::symlink_metadata(path) else { return };
     let mode = found.mode() & 0o7777;

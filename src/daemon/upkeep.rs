@@ -1,7 +1,7 @@
 //! The thread that watches the clock and purges.
 //!
-//! They belong together: what is purged goes by its age, and an age that a jump of the clock made is none. The clock is
-//! looked at between any two steps of a purge.
+//! Both belong together: rows are purged by their age, and a jump of the clock makes false ages. The clock is checked
+//! between any two steps of a purge.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,25 +17,25 @@ use crate::store::open;
 use crate::store::writer::{WriteError, WriterHandle};
 use crate::work::timeline::{self, JUMP_MIN_MS, Jump, Seen};
 
-/// Between two looks at the clock.
+/// The pause between two checks of the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// From the start to the first purge: a start is busy enough.
+/// The time from the start to the first purge, because a start is busy.
 const PURGE_AFTER_MS: i64 = 60_000;
 
-/// Between two purges, and between two notes of the clock.
+/// The pause between two purges, and between two notes of the clock.
 const PURGE_EVERY_MS: i64 = 3_600_000;
 
-/// A delivery is stored some time after the clock was read for it.
+/// The most time between the reading of the clock for a delivery and its commit.
 const READINGS_APART_MS: i64 = 5_000;
 
-/// Between two steps of a purge, for the events that wait.
+/// The pause between two steps of a purge, in which waiting events are stored.
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 
-/// A reader that takes longer keeps the WAL from being cut.
+/// The most time for a reader: a longer one keeps the WAL from being cut.
 const READ_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How the clock stood when the daemon before ended, noted once before anything is judged by its age.
+/// The clock when the previous daemon ended, noted once before anything is judged by its age.
 #[derive(Debug)]
 pub(super) struct StartNote {
     writer: WriterHandle,
@@ -77,11 +77,11 @@ fn difference(shift_ms: i64, ahead: &str, behind: &str) -> String {
     format!("{days} {} {}", if days == 1 { "day" } else { "days" }, if shift_ms > 0 { ahead } else { behind })
 }
 
-/// What the thread works with.
+/// The thread's state.
 pub(super) struct Upkeep {
     pub(super) writer: WriterHandle,
     pub(super) retention: Retention,
-    /// Endpoints whose application answers for the event, and how long an event is expected to come again.
+    /// Endpoints in proxy mode, with the time after which an event is no longer expected to come again.
     pub(super) proxied: Vec<(String, Duration)>,
     pub(super) database: PathBuf,
     pub(super) stop: Arc<Stop>,
@@ -107,12 +107,12 @@ impl Upkeep {
 
     fn tidy_up(&self) {
         if let Err(error) = given_up::ask_about_untaken(&self.writer, &self.proxied, clock::now_ms()) {
-            log::warn!("events that no sender sends again are looked for later: {error}");
+            log::warn!("could not look for events that no provider repeats yet: {error}");
         }
         let mut purge = Purge::new(self.retention.payload, self.retention.key, clock::now_ms(), false);
         loop {
             if self.look_at_the_clock() {
-                return log::warn!("the purge stopped, because the clock jumped, and goes on later");
+                return log::warn!("the purge stopped because the clock jumped; it goes on later");
             }
             let open = || open::open_reader(&self.database, READ_TIME_MAX);
             match purge.step(open, &self.writer, clock::now_ms()) {
@@ -127,7 +127,7 @@ impl Upkeep {
         }
     }
 
-    /// Notes a jump of the wall clock; whether there was one that nothing may be judged by yet.
+    /// Notes a jump of the wall clock. Returns whether a jump is not noted yet, so that nothing may be judged by age.
     fn look_at_the_clock(&self) -> bool {
         let (now_ms, steady_ms) = (clock::now_ms(), clock::steady_ms());
         let watch = &self.watch;
@@ -149,7 +149,7 @@ impl Upkeep {
         match jump {
             Ok(jump) if self.note(Some(jump)) => watch.accept(now_ms, steady_ms),
             Ok(_) => {}
-            Err(error) => log::warn!("the jump of the clock is noted later: {error}"),
+            Err(error) => log::warn!("could not note the jump of the clock yet: {error}"),
         }
         true
     }
@@ -157,15 +157,16 @@ impl Upkeep {
     fn note(&self, jump: Option<Jump>) -> bool {
         let now_ms = clock::now_ms();
         let noted: Result<(), WriteError> = self.writer.run(move |tx| Ok(timeline::note(tx, jump, now_ms)?));
-        noted.inspect_err(|error| log::debug!("the time is noted later: {error}")).is_ok()
+        noted.inspect_err(|error| log::debug!("could not note the time yet: {error}")).is_ok()
     }
 }
 
-/// The wall clock beside the one that nobody sets. While a jump is not noted yet, nothing may be judged by its age.
+/// The wall clock, compared with the clock that cannot be set. While a jump is not noted yet, nothing may be judged
+/// by its age.
 #[derive(Debug)]
 pub(super) struct Watch {
     offset_ms: AtomicI64,
-    /// When all was well, by the clock that nobody sets.
+    /// The last time without an unnoted jump, by the clock that cannot be set.
     looked_ms: AtomicI64,
 }
 

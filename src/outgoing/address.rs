@@ -1,6 +1,6 @@
 //! Which addresses may be reached: pure rules over a configured host and an address.
 //!
-//! An IPv4 address inside an IPv6 one (mapped, compatible, NAT64, 6to4) is judged as the IPv4 address that it is.
+//! An IPv4 address inside an IPv6 one (mapped, compatible, NAT64, 6to4) is judged as that IPv4 address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -52,7 +52,7 @@ impl Network {
     }
 }
 
-/// How far a configured host may lead.
+/// The addresses that a configured host may resolve to.
 #[derive(Debug, Clone)]
 pub struct Reach {
     kind: Kind,
@@ -70,7 +70,7 @@ enum Kind {
 }
 
 impl Reach {
-    /// What the host of a URL may lead to; a name also into these networks.
+    /// The rule for the host of a URL; a name may also resolve into these networks.
     pub fn of_host(host: &str, networks: &[Network]) -> Self {
         let kind = match literal(host) {
             Some(address) => Kind::Literal(canonical(address)),
@@ -80,7 +80,7 @@ impl Reach {
         Self { kind, networks: networks.to_vec() }
     }
 
-    /// Why this address must not be reached, if so.
+    /// Why this address must not be reached; `None`: it may be.
     pub fn refusal(&self, address: IpAddr) -> Option<&'static str> {
         let address = canonical(address);
         if let Some(reason) = never(address) {
@@ -97,7 +97,7 @@ impl Reach {
     }
 }
 
-/// The host of a URL as an address, where it is written as one: `127.0.0.1` or `[::1]`.
+/// The host of a URL as an address, if it is written as one: `127.0.0.1` or `[::1]`.
 pub fn literal(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(inner) => inner.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
@@ -105,7 +105,7 @@ pub fn literal(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// What any URL breaks that is to be shown or sent to.
+/// The rule that a URL breaks, for every URL of the configuration.
 pub fn base_url_rule(url: &Uri) -> Option<&'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return Some("must begin with http:// or https://");
@@ -118,7 +118,7 @@ pub fn base_url_rule(url: &Uri) -> Option<&'static str> {
     }
 }
 
-/// What the URL of a destination or an alert breaks, as far as the URL alone shows it.
+/// The rule that the URL of a destination or an alert breaks, judged by the URL alone.
 pub fn url_rule(url: &Uri) -> Option<&'static str> {
     if let Some(rule) = base_url_rule(url) {
         return Some(rule);
@@ -127,7 +127,7 @@ pub fn url_rule(url: &Uri) -> Option<&'static str> {
     let host = authority.host();
     let has_port = authority.as_str().len() > host.len();
     if has_port && authority.port_u16().is_none_or(|port| port == 0) {
-        return Some("has a port that is none; ports are from 1 to 65535");
+        return Some("has an invalid port; ports are from 1 to 65535");
     }
     if let Some(address) = literal(host) {
         if canonical(address) != address {
@@ -148,17 +148,17 @@ fn host_rule(host: &str) -> Option<&'static str> {
     }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if !host.bytes().all(is_plain) || host.split('.').any(str::is_empty) {
-        return Some("has a host that is not a name; letters, digits, - and . make one");
+        return Some("has an invalid host name; it may contain letters, digits, - and .");
     }
     let last = host.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     let is_hex = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
     if is_hex || last.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some("has a number for a host; write an IPv4 address as four decimal numbers");
+        return Some("has a number as its host; write an IPv4 address as four decimal numbers");
     }
     None
 }
 
-/// The IPv4 address inside an IPv6 one, where there is one.
+/// The IPv4 address inside an IPv6 one, if any.
 fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else {
         return address;
@@ -181,7 +181,7 @@ fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What no configuration opens.
+/// Addresses that no configuration can open.
 fn never(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) => match v4.octets() {
@@ -202,7 +202,7 @@ fn never(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// What a name must not lead to unless `allow_networks` says so.
+/// Addresses that a name must not resolve to unless `allow_networks` lists them.
 fn private(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) => match v4.octets() {

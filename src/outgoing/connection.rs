@@ -1,7 +1,7 @@
-//! Where connections are made: each address is judged, tried, and named where it could not be reached.
+//! Makes connections: judges each address, tries it, and names it if it could not be reached.
 //!
-//! The HTTP library says neither whether a request went over a kept connection nor whether a byte of its answer
-//! had come. Both are noted here. It works on the thread that asks, so the notes are that thread's own.
+//! The HTTP library reports neither whether a request used a kept connection nor whether a byte of its answer had
+//! come. Both are noted here, per thread, because the library works on the calling thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,12 +18,12 @@ use ureq::unversioned::transport::{
 
 use super::Reach;
 
-/// What is known of this thread's request.
+/// The notes about this thread's request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// A connection was made for it; else it went over one that was kept.
+    /// A connection was made for it; else it used a kept one.
     pub(super) has_connected: bool,
-    /// A byte of the answer has come.
+    /// A byte of the answer has arrived.
     pub(super) is_answered: bool,
 }
 
@@ -43,8 +43,8 @@ impl Exchange {
     }
 }
 
-/// The door: an address that may not be reached is no address. It is looked up where a connection is made:
-/// a request over one that is open needs none.
+/// The gate: filters out addresses that may not be reached. The host is looked up when a connection is made, so a
+/// request over an open connection needs no lookup.
 #[derive(Debug)]
 pub(super) struct Door<R> {
     pub(super) host: String,
@@ -60,7 +60,7 @@ impl<R: Resolver> Door<R> {
         Self { host: host.to_owned(), reach, resolver, tcp, tls }
     }
 
-    /// Where the host is now, and nowhere else.
+    /// The host's current addresses, judged.
     fn addresses(&self, details: &ConnectionDetails<'_>) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let ConnectionDetails { uri, config, timeout, .. } = *details;
         let found = self.resolver.resolve(uri, config, timeout);
@@ -89,7 +89,7 @@ impl<R: Resolver> Connector for Door<R> {
         let mut tried = Vec::new();
         for (n, address) in found.iter().enumerate() {
             let left = details.timeout.after.saturating_sub(start.elapsed());
-            // the last one may use up the time; no time at all would be no limit
+            // the last address may use all the time that is left; a limit of zero would mean none
             let share = if n + 1 == found.len() { left } else { left / 2 }.max(Duration::from_millis(1));
             let mut addrs = self.resolver.empty();
             addrs.push(*address);
@@ -113,7 +113,7 @@ fn boxed(transport: impl Transport) -> Box<dyn Transport> {
     Box::new(transport)
 }
 
-/// The same with one address and this time.
+/// The same request for connection, with one address and this time limit.
 fn narrowed<'a>(
     details: &ConnectionDetails<'a>,
     addrs: ResolvedSocketAddrs,
@@ -134,7 +134,7 @@ fn narrowed<'a>(
     }
 }
 
-/// A connection that notes when something comes.
+/// A connection that notes when bytes arrive.
 #[derive(Debug)]
 pub(super) struct Watched<T>(T);
 
@@ -164,7 +164,7 @@ impl<T: Transport> Transport for Watched<T> {
     }
 }
 
-/// ureq would look up the name for every request, each time in a thread of its own.
+/// Replaces ureq's resolver, which looks up the name for every request, each time in a new thread.
 #[derive(Debug)]
 pub(super) struct Nowhere;
 
@@ -184,7 +184,7 @@ fn blocked(reason: String) -> ureq::Error {
     NoConnection { reason, is_timeout: false }.into_error()
 }
 
-/// No connection was made, so no request either.
+/// Why no connection was made, and so no request.
 #[derive(Debug)]
 pub(super) struct NoConnection {
     reason: String,
@@ -207,7 +207,7 @@ impl NoConnection {
         Self { reason, is_timeout }
     }
 
-    /// Addresses that failed alike share a clause.
+    /// One sentence; addresses that failed alike share a clause.
     fn to(tried: &[(SocketAddr, ureq::Error)]) -> Self {
         let mut clauses: Vec<(String, Vec<String>)> = Vec::new();
         for (address, error) in tried {
@@ -232,13 +232,13 @@ fn is_timeout(error: &ureq::Error) -> bool {
     }
 }
 
-/// Without the system's number.
+/// The error's text without the system's number.
 pub(super) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Ends before the address.
+/// The clause before the address.
 fn failure(error: &ureq::Error) -> String {
     match error {
         error if is_timeout(error) => "no connection in time to".to_owned(),

@@ -1,4 +1,4 @@
-//! Why there was no answer, in words for people, and what may follow from it.
+//! Why there was no answer, in words for people, and whether the request may be repeated.
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use ureq::http::uri::Authority;
 use super::NoAnswer;
 use super::connection::{Exchange, NoConnection, plain};
 
-/// Whether the connection had been kept from a request before, and ended before it brought a byte of an answer.
+/// Whether a kept connection ended before a byte of the answer arrived.
 pub(super) fn is_end_of_kept_connection(error: &Error, exchange: Exchange) -> bool {
     let Error::Io(error) = error else { return false };
     exchange == Exchange::default() && is_end(error.kind())
 }
 
-/// The other side has ended the connection.
+/// The other side ended the connection.
 fn is_end(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -28,7 +28,7 @@ fn is_end(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// What is known of a request to `url` that has no answer.
+/// The failure of a request to `url` that has no answer.
 pub(super) fn no_answer(
     error: &Error,
     exchange: Exchange,
@@ -52,7 +52,7 @@ pub(super) fn no_answer(
     }
 }
 
-/// Why a request to `url` that another agent made has no answer.
+/// Why a request to `url`, made by another agent, has no answer.
 pub fn in_words(error: &Error, url: &str, time_max: Duration) -> String {
     reason(error, Exchange::default(), url, time_max)
 }
@@ -80,7 +80,7 @@ fn reason(error: &Error, exchange: Exchange, url: &str, time_max: Duration) -> S
             format!("the connection was reset {when}")
         }
         Error::Io(error) if is_end(error.kind()) => format!("the connection was closed {when}"),
-        // as which TLS reports a certificate that it does not trust
+        // TLS reports an untrusted certificate in this way
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData && url.starts_with("https:") => {
             format!("no secure connection to {}: {error}", host(url))
         }

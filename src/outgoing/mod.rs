@@ -1,8 +1,10 @@
 //! Outgoing HTTP: the one way out, for deliveries, proxied requests and alerts.
 //!
-//! A [`Client`] reaches one configured URL and no other. Every address is judged where the connection is
-//! made, in the connector: what a name pointed to a moment before does not count. Redirects are never followed,
-//! no proxy is taken from the environment, certificates are always verified, and an answer is read only so far.
+//! A [`Client`] reaches one configured URL and no other. Every address is judged in the connector, for each
+//! connection: an earlier lookup proves nothing, because DNS may answer differently the next time. Redirects are
+//! never followed, no proxy is taken from the environment, certificates are always verified, and the bytes read of an
+//! answer are limited. The connector lives on `ureq::unversioned`, which may change in any release of ureq: read its
+//! changes before an upgrade.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,13 +30,13 @@ pub use retry_after::RetryAfter;
 
 use connection::{Door, Exchange, Nowhere};
 
-/// Of an answer, no more than this is read.
+/// The most bytes read of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// An answer's head may not be larger.
+/// The largest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Connections that wait for a next request.
+/// Open connections that wait for the next request.
 const CONNECTIONS_KEPT_MAX: usize = 64;
 
 /// How long a connection may take to be made.
@@ -48,7 +50,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Answer {
     /// e.g. 200
     pub status: u16,
-    /// How long it asks to be left alone, where it says so.
+    /// `Retry-After`, if the answer has it.
     pub retry_after: Option<RetryAfter>,
     /// Its first 64 KiB.
     pub body: Vec<u8>,
@@ -61,11 +63,11 @@ pub struct Answer {
 pub struct NoAnswer {
     /// In one sentence; never a secret.
     pub reason: String,
-    /// The request cannot have had an effect: no connection was made.
+    /// No connection was made, so the request had no effect.
     pub is_unsent: bool,
     /// It took too long.
     pub is_timeout: bool,
-    /// No repetition can cure it: a person has to change something.
+    /// A repetition cannot succeed: a person has to change something.
     pub is_final: bool,
     /// From the beginning to the end of the attempt.
     pub took: Duration,
@@ -78,13 +80,13 @@ impl fmt::Display for NoAnswer {
 }
 
 impl NoAnswer {
-    /// No request can be made at all.
+    /// A failure before any request.
     pub fn impossible(reason: String) -> Self {
         Self { reason, is_unsent: true, is_timeout: false, is_final: true, took: Duration::ZERO }
     }
 }
 
-/// The way to one URL.
+/// Makes requests to one URL.
 #[derive(Debug)]
 pub struct Client {
     url: String,
@@ -95,8 +97,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// The way to this URL. A name may lead to the given private networks; a literal address, or `localhost`,
-    /// to what it says. `ca` are certificates in PEM to trust instead of the public ones.
+    /// A client for this URL. A name may resolve into the given private networks; a literal address, or `localhost`,
+    /// means itself. `ca` are certificates in PEM to trust instead of the public ones.
     ///
     /// # Errors
     /// One sentence: the URL must not be used, or the certificates cannot be read.
@@ -104,7 +106,7 @@ impl Client {
         Self::with_resolver(url, networks, ca, DefaultResolver::default())
     }
 
-    /// As [`Client::new`], with another source of addresses; they are judged all the same.
+    /// As [`Client::new`], with another resolver; its addresses are judged all the same.
     ///
     /// # Errors
     /// As [`Client::new`].
@@ -145,7 +147,7 @@ impl Client {
         &self.url
     }
 
-    /// The URL with a query string added to what it has of its own.
+    /// The URL with this query string added to its own.
     pub fn url_with(&self, query: Option<&str>) -> Cow<'_, str> {
         match query {
             None => Cow::Borrowed(&self.url),
@@ -168,8 +170,8 @@ impl Client {
 
     /// As [`Client::post`], to the URL with another query.
     ///
-    /// A kept connection may have been closed at the other end in the moment in which it is used. Where it ended
-    /// before a byte of the answer came, the request is made once more over a new one.
+    /// The other side may close a kept connection at the moment of its use. If it ends before a byte of the answer has
+    /// arrived, the request is made once more over a new connection.
     ///
     /// # Errors
     /// As [`Client::post`].
@@ -214,7 +216,7 @@ fn exchange(
     let mut request =
         agent.post(url).config().timeout_global(Some(time_max)).timeout_recv_response(Some(time_max)).build();
     for (name, value) in headers {
-        // as a text only ASCII would do, and senders' values are handed on as they are
+        // from bytes, because senders' values are handed on unchanged and text would have to be ASCII
         let value =
             HeaderValue::from_bytes(value.as_bytes()).map_err(|error| ureq::Error::Http(error.into()))?;
         request = request.header(name, value);
@@ -226,7 +228,7 @@ fn exchange(
     Ok(Answer { status, retry_after, body: read(response.body_mut()), took: Duration::ZERO })
 }
 
-/// A URL and a query string. What a URL cannot hold as it is gets escaped; a sender may write it so.
+/// Joins a URL and a query string. Senders may write bytes that a URL must not contain; these are escaped.
 fn joined(url: &str, query: &str) -> String {
     let (url, fragment) = url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
     let separator = match url.split_once('?') {
@@ -240,7 +242,7 @@ fn joined(url: &str, query: &str) -> String {
     format!("{url}{separator}{query}{fragment}")
 }
 
-/// As much as came: a body that is cut short changes nothing about the status before it.
+/// The bytes that arrived: a body that is cut short changes nothing about its status.
 fn read(body: &mut ureq::Body) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = body.as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut bytes) {

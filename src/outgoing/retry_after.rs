@@ -5,24 +5,23 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// How long a destination asks to be left alone.
+/// The wait that a destination asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// So long after its answer.
+    /// This long after its answer.
     Wait(Duration),
-    /// Until then, in milliseconds since the epoch, by its clock.
+    /// Until this time, in milliseconds since the epoch, by its clock.
     At(i64),
 }
 
 impl RetryAfter {
-    /// What the header says; `None` where it is neither. A fraction of a second is no part of the standard, and
-    /// is understood.
+    /// Parses the header; `None`: neither form. Fractions of a second are understood, though the standard has none.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         seconds(text).map(Self::Wait).or_else(|| date(text).map(Self::At))
     }
 
-    /// The wait from now on; a date in the past is now.
+    /// The wait from now on; zero for a date in the past.
     pub fn wait(self, now_ms: i64) -> Duration {
         match self {
             Self::Wait(time) => time,
@@ -37,13 +36,13 @@ fn seconds(text: &str) -> Option<Duration> {
     if !is_number(whole) || !is_number(fraction) {
         return None;
     }
-    // more than fits is more than anybody waits
+    // a number that does not fit is longer than any wait
     let seconds = whole.parse().unwrap_or(u64::MAX);
     let has_part = fraction.bytes().any(|digit| digit != b'0');
     Some(Duration::from_secs(seconds.saturating_add(has_part.into())))
 }
 
-/// The day of the week is not compared: it tells nothing that the date does not say.
+/// The day of the week is not compared: it is redundant.
 fn date(text: &str) -> Option<i64> {
     let parse = |format: &str, text: &str| DateTime::strptime(format, text).ok();
     let found = match text.split_once(", ") {
