@@ -145,7 +145,7 @@ fn a_mistake_in_an_endpoint_is_refused_with_key_value_rule_and_advice() {
         handlers = ["sql:"] => endpoint.a.handlers & "sql:" & names no folder
         handlers = ["sql:absent"] => endpoint.a.handlers & "sql:absent" & cannot be read & name a folder
         [database_options] ; allow_wal = true => database_options & database = 
-        notify = "app" => endpoint.a.notify & "app" & no destination & add [destination.app]
+        notify = "app" => endpoint.a.notify & "app" & no destination has this name & add [destination.app]
         body_bytes_max = 0 => endpoint.a.body_bytes_max & 0 & from 1 to
         body_bytes_max = "1 meg" => endpoint.a.body_bytes_max & "1 meg" & 64MiB
         on_redelivery = "reque" => endpoint.a.on_redelivery & did you mean "requeue"?
@@ -332,7 +332,7 @@ fn a_mistake_in_worker_or_alert_is_refused_with_key_value_rule_and_advice() {
         [worker] ; lease = "2s" => worker.lease & "2s" & longer than limits.handler_timeout & 2s
         [worker] ; backoff_cap = "0s" => worker.backoff_cap & longer than zero
         [worker] ; thread = 2 => worker.thread & did you mean "threads"?
-        [alert] ; remind = "4h" => alert & says nobody whom to tell
+        [alert] ; remind = "4h" => alert & names no receiver
         [alert] ; url = "https://ntfy.sh/x" ; command = "/bin/true" => alert & both url and command
         [alert] ; url = "ntfy.sh/x" => alert.url & https://ntfy.sh/topic
         [alert] ; command = "/does/not/exist" => alert.command & is not a program

@@ -291,6 +291,7 @@ const DEPENDENCIES: &[&str] = &[
     "sha1",
     "sha2",
     "signal-hook",
+    "strsim",
     "subtle",
     "tiny_http",
     "toml",

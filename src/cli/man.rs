@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::config::DEFAULT_FILES;
+use crate::config::{self, DEFAULT_FILES, KeyEntry, TableEntry};
 use crate::providers;
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
@@ -39,6 +39,7 @@ fn render(page: &mut Vec<u8>) -> io::Result<()> {
         push_verb(&mut commands, verb);
     }
     page.write_all(commands.render().as_bytes())?;
+    page.write_all(configuration().render().as_bytes())?;
     page.write_all(exit_status().render().as_bytes())?;
     page.write_all(files_and_environment().render().as_bytes())
 }
@@ -86,6 +87,26 @@ fn providers() -> Result<Roff, Failure> {
         }
     }
     Ok(roff)
+}
+
+/// Every key of the file, as docs/configuration.md lists them.
+fn configuration() -> Roff {
+    // what is code in Markdown needs no mark where the key is bold
+    let plain = |text: &str| text.replace('`', "");
+    let mut roff = Roff::new();
+    roff.control("SH", ["CONFIGURATION"]);
+    for TableEntry { header, doc, keys } in config::manual() {
+        let heading = if header.is_empty() { "Top of the file" } else { header.as_str() };
+        roff.control("SS", [heading]);
+        roff.text([roman(plain(doc))]);
+        for KeyEntry { name, kind, default, doc } in keys {
+            let default = if default.is_empty() { "not set" } else { &default };
+            roff.control("TP", []);
+            roff.text([bold(name), roman(format!(" ({kind}; default: {})", plain(default)))]);
+            roff.text([roman(plain(doc))]);
+        }
+    }
+    roff
 }
 
 fn exit_status() -> Roff {

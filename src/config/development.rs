@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::{self, Checker, DATA_DIR, OWN_SECRETS};
-use super::raw::{RawConfig, RawEndpoint};
+use super::check::{self, Checker, DATA_DIR, FILE, OWN_SECRETS};
 use super::secrets::{self, Style};
+use super::values::{Typed, Values};
 use super::{Config, ConfigError, HandlerFacts, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
 
 /// Whoever tries things out wants to know why something was refused.
@@ -50,18 +50,15 @@ pub(super) fn config(
     let mut checker = Checker::new(base.to_owned());
     checker.handlers = handlers;
     checker.missing = missing;
-    let mut raw = RawConfig::default();
-    raw.debug.keep_refused = Some(KEEP_REFUSED);
+    let mut endpoints = Vec::new();
     let mut without_secret = Vec::new();
     for preset in &ENDPOINTS {
         match secret(preset, base, missing, &mut checker) {
-            Ok(reference) => {
-                raw.endpoint.insert(preset.endpoint.to_owned(), endpoint(preset, reference));
-            }
+            Ok(reference) => endpoints.push((preset, reference)),
             Err(without) => without_secret.extend(without),
         }
     }
-    Ok(Config { without_secret, ..check::finish(checker, raw, None)? })
+    Ok(Config { without_secret, ..check::finish(checker, &values(endpoints), None)? })
 }
 
 /// The development instance as far as reading its data goes.
@@ -92,17 +89,27 @@ fn kept_at(preset: &Preset) -> PathBuf {
     Path::new(DATA_DIR).join(OWN_SECRETS).join(preset.endpoint)
 }
 
-fn endpoint(preset: &Preset, secret: String) -> RawEndpoint {
-    RawEndpoint {
-        provider: Some(preset.provider.to_owned()),
-        path: Some(preset.path.to_owned()),
-        secrets: vec![secret],
-        handlers: preset.handlers.iter().map(|name| (*name).to_owned()).collect(),
-        ..RawEndpoint::default()
-    }
+/// What a file would say.
+fn values(endpoints: Vec<(&Preset, String)>) -> Values {
+    let mut file = Values::empty(&FILE, String::new());
+    let mut debug = file.below("debug", "debug");
+    debug.set("keep_refused", Typed::Number(KEEP_REFUSED));
+    file.set("debug", Typed::Table(debug));
+    let endpoints = endpoints.into_iter().map(|(preset, secret)| {
+        let mut endpoint = file.below("endpoint", preset.endpoint);
+        let handlers = preset.handlers.iter().map(|name| (*name).to_owned());
+        endpoint.set("provider", Typed::Text(preset.provider.to_owned()));
+        endpoint.set("path", Typed::Text(preset.path.to_owned()));
+        endpoint.set("secrets", Typed::Texts(vec![secret]));
+        endpoint.set("handlers", Typed::Texts(handlers.collect()));
+        endpoint
+    });
+    let endpoints = endpoints.collect();
+    file.set("endpoint", Typed::Tables(endpoints));
+    file
 }
 
-/// The reference of the endpoint's secret; else, unless that is a problem, what to do about it.
+/// Where the endpoint's secret is; otherwise what the user must do, or an error.
 fn secret(
     preset: &Preset,
     base: &Path,

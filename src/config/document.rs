@@ -1,7 +1,7 @@
-//! From a file to a [`RawConfig`] plus everything that is wrong with the file's shape.
+//! From a file to the [`Values`] of its tables plus everything that is wrong with the file's shape.
 //!
-//! serde stops at the first key it does not know. To report them all, the entry it stopped at is
-//! struck from the document and the rest is read again. Nothing typed is ever quoted from here except
+//! What may stand where is declared ([`super::keys`]). An entry that is not declared, or is of another type, is reported
+//! and left out, and reading goes on, so that one run reports everything. Nothing typed is ever quoted from here except
 //! keys, numbers and booleans: a line of this file may hold what its author thinks is the place for a secret.
 
 use std::collections::BTreeMap;
@@ -10,11 +10,12 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use super::raw::RawConfig;
+use super::check::FILE;
+use super::keys::{Key, Kind, Table};
+use super::values::{Typed, Values};
 use super::{ConfigError, Problem, is_absent, suggest};
 
 /// More than any real configuration; a bound for `--config /dev/zero`.
@@ -23,9 +24,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A file that is TOML.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// What could be read; struck entries are missing from it.
-    pub(super) raw: RawConfig,
-    /// The struck entries.
+    /// What could be read.
+    pub(super) values: Values,
+    /// What could not.
     pub(super) problems: Vec<Problem>,
     /// The line of every key, e.g. of `endpoint.billing.path`.
     pub(super) lines: BTreeMap<String, usize>,
@@ -44,7 +45,7 @@ pub(super) fn read(file: &Path) -> Result<Document, ConfigError> {
         };
         ConfigError::of_file(file, advice)
     })?;
-    parse(&text).map_err(|problem| ConfigError {
+    parse(&text, &FILE).map_err(|problem| ConfigError {
         file: Some(file.to_owned()),
         problems: vec![problem],
         warnings: Vec::new(),
@@ -60,30 +61,11 @@ fn read_bounded(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn parse(text: &str) -> Result<Document, Problem> {
-    let mut table = DeTable::parse(text).map_err(|error| not_toml(text, &error))?;
-    let mut lines = BTreeMap::new();
-    note_lines(text, table.get_ref(), "", &mut lines);
-    let mut problems = Vec::new();
-    loop {
-        let error = match RawConfig::deserialize(toml::Deserializer::from(table.clone())) {
-            Ok(raw) => {
-                return Ok(Document { raw, problems, lines });
-            }
-            Err(error) => error,
-        };
-        let struck = error.span().and_then(|span| strike(table.get_mut(), "", &span));
-        let Some(struck) = struck else {
-            // not reached with the types of `raw`; without it this loop might not end
-            let message = "cannot be understood".to_owned();
-            return Err(Problem { line: None, key: String::new(), message });
-        };
-        problems.push(Problem {
-            line: error.span().map(|span| line_of(text, span.start)),
-            message: explain(&struck, error.message()),
-            key: struck.key,
-        });
-    }
+fn parse(text: &str, table: &'static Table) -> Result<Document, Problem> {
+    let parsed = DeTable::parse(text).map_err(|error| not_toml(text, &error))?;
+    let mut reader = Reader { text, problems: Vec::new(), lines: BTreeMap::new() };
+    let values = reader.table(table, String::new(), parsed.get_ref());
+    Ok(Document { values, problems: reader.problems, lines: reader.lines })
 }
 
 /// A syntax error. The parser's own rendering quotes the line, which may hold a secret.
@@ -109,53 +91,159 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-fn note_lines(text: &str, table: &DeTable<'_>, prefix: &str, lines: &mut BTreeMap<String, usize>) {
-    for (key, value) in table {
-        let path = join(prefix, key.get_ref());
-        lines.insert(path.clone(), line_of(text, key.span().start));
-        if let DeValue::Table(inner) = value.get_ref() {
-            note_lines(text, inner, &path, lines);
+/// A value of another type than its key takes.
+struct Mismatch {
+    span: Range<usize>,
+    given: String,
+    expected: &'static str,
+}
+
+impl Mismatch {
+    fn of(value: &Spanned<DeValue<'_>>, expected: &'static str) -> Self {
+        Self { span: value.span(), given: described(value.get_ref()), expected }
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    problems: Vec<Problem>,
+    lines: BTreeMap<String, usize>,
+}
+
+impl Reader<'_> {
+    fn table(&mut self, table: &'static Table, path: String, source: &DeTable<'_>) -> Values {
+        let mut values = Values::empty(table, path);
+        for (name, value) in source {
+            let path = values.key(name.get_ref());
+            self.note_line(&path, &name.span());
+            let Some(key) = table.find(name.get_ref()) else {
+                let advice = suggest::advice(name.get_ref(), table.names());
+                self.problem(&name.span(), path, format!("unknown key; {advice}"));
+                continue;
+            };
+            match self.value(key, &path, value) {
+                Ok(typed) => values.set(key.name, typed),
+                Err(mismatch) => self.mismatch(key, path, &mismatch),
+            }
         }
+        values
+    }
+
+    fn value(&mut self, key: &Key, path: &str, value: &Spanned<DeValue<'_>>) -> Result<Typed, Mismatch> {
+        let typed = match (&key.kind, value.get_ref()) {
+            (Kind::Table(table) | Kind::OptionalTable(table), DeValue::Table(inner)) => {
+                Typed::Table(self.table(table, path.to_owned(), inner))
+            }
+            (Kind::Named(table), DeValue::Table(inner)) => Typed::Tables(self.named(key, table, path, inner)),
+            (Kind::Tables(table), DeValue::Array(items)) => {
+                Typed::Tables(self.items(key, table, path, items)?)
+            }
+            (Kind::Headers, DeValue::Table(inner)) => Typed::Pairs(self.pairs(key, path, inner)),
+            (Kind::Texts | Kind::TextOrTexts | Kind::Secrets, DeValue::Array(items)) => {
+                Typed::Texts(items.iter().map(text_of).collect::<Result<_, _>>()?)
+            }
+            (Kind::TextOrTexts, DeValue::String(text)) => Typed::Texts(vec![text.to_string()]),
+            (Kind::Text | Kind::Choice(_) | Kind::Duration | Kind::Size, DeValue::String(text)) => {
+                Typed::Text(text.to_string())
+            }
+            (Kind::Flag, DeValue::Boolean(flag)) => Typed::Flag(*flag),
+            (Kind::Size, DeValue::Integer(number)) if signed(number).is_some() => {
+                Typed::Text(signed(number).unwrap_or_default().to_string())
+            }
+            (Kind::Count(..), DeValue::Integer(number))
+                if signed(number).is_some_and(|number| number >= 0) =>
+            {
+                Typed::Number(signed(number).unwrap_or_default().unsigned_abs())
+            }
+            _ => return Err(Mismatch::of(value, key.kind.expected())),
+        };
+        Ok(typed)
+    }
+
+    /// In the order of the file, which is that of the names' places in it.
+    fn named(&mut self, key: &Key, table: &'static Table, path: &str, source: &DeTable<'_>) -> Vec<Values> {
+        let mut entries: Vec<_> = source.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let mut tables = Vec::new();
+        for (name, value) in entries {
+            let path = format!("{path}.{}", name.get_ref());
+            self.note_line(&path, &name.span());
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    let mut values = self.table(table, path, inner);
+                    // it may contain a dot
+                    values.name = name.get_ref().to_string();
+                    tables.push(values);
+                }
+                _ => self.mismatch(key, path, &Mismatch::of(value, "a table")),
+            }
+        }
+        tables
+    }
+
+    fn items(
+        &mut self,
+        key: &Key,
+        table: &'static Table,
+        path: &str,
+        source: &DeArray<'_>,
+    ) -> Result<Vec<Values>, Mismatch> {
+        let mut tables = Vec::new();
+        for (index, item) in source.iter().enumerate() {
+            let DeValue::Table(inner) = item.get_ref() else {
+                return Err(Mismatch::of(item, key.kind.expected()));
+            };
+            let path = format!("{path}[{index}]");
+            self.note_line(&path, &item.span());
+            tables.push(self.table(table, path, inner));
+        }
+        Ok(tables)
+    }
+
+    fn pairs(&mut self, key: &Key, path: &str, source: &DeTable<'_>) -> BTreeMap<String, String> {
+        let mut pairs = BTreeMap::new();
+        for (name, value) in source {
+            let path = format!("{path}.{}", name.get_ref());
+            self.note_line(&path, &name.span());
+            match text_of(value) {
+                Ok(text) => drop(pairs.insert(name.get_ref().to_string(), text)),
+                Err(mismatch) => self.mismatch(key, path, &mismatch),
+            }
+        }
+        pairs
+    }
+
+    fn mismatch(&mut self, key: &Key, path: String, mismatch: &Mismatch) {
+        let Mismatch { span, given, expected } = mismatch;
+        // a number may be a secret whose quotes were forgotten
+        let message = match key.kind.names_secrets() {
+            true => format!("must be {expected}, each \"env:VAR\", \"file:PATH\" or \"credential:NAME\""),
+            false => format!("{given}: must be {expected}"),
+        };
+        self.problem(span, path, message);
+    }
+
+    fn problem(&mut self, span: &Range<usize>, key: String, message: String) {
+        self.problems.push(Problem { line: Some(line_of(self.text, span.start)), key, message });
+    }
+
+    fn note_line(&mut self, path: &str, span: &Range<usize>) {
+        self.lines.insert(path.to_owned(), line_of(self.text, span.start));
     }
 }
 
-fn join(prefix: &str, key: &str) -> String {
-    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
-}
-
-/// An entry taken out of the document.
-struct Struck {
-    key: String,
-    /// `Some` where the value was wrong, `None` where the key was.
-    value: Option<String>,
-}
-
-/// Takes out the entry whose key, value or list item stands at `span`.
-fn strike(table: &mut DeTable<'_>, prefix: &str, span: &Range<usize>) -> Option<Struck> {
-    let here = table.iter().find_map(|(key, value)| {
-        let value = if key.span() == *span { None } else { Some(shown(at(value, span)?)) };
-        Some((key.get_ref().to_string(), value))
-    });
-    if let Some((key, value)) = here {
-        table.remove(key.as_str());
-        return Some(Struck { key: join(prefix, &key), value });
+fn text_of(value: &Spanned<DeValue<'_>>) -> Result<String, Mismatch> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        _ => Err(Mismatch::of(value, "a text in quotes")),
     }
-    table.iter_mut().find_map(|(key, value)| match value.get_mut() {
-        DeValue::Table(inner) => strike(inner, &join(prefix, key.get_ref()), span),
-        _ => None,
-    })
 }
 
-/// The value at `span`: this one or an item of this list.
-fn at<'a, 'i>(value: &'a Spanned<DeValue<'i>>, span: &Range<usize>) -> Option<&'a DeValue<'i>> {
-    if value.span() == *span {
-        return Some(value.get_ref());
-    }
-    let item = value.get_ref().as_array()?.iter().find(|item| item.span() == *span)?;
-    Some(item.get_ref())
+fn signed(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-fn shown(value: &DeValue<'_>) -> String {
+fn described(value: &DeValue<'_>) -> String {
     match value {
         DeValue::Boolean(flag) => flag.to_string(),
         DeValue::String(_) => "a text".to_owned(),
@@ -167,44 +255,13 @@ fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-/// serde's message in the words of this configuration.
-fn explain(struck: &Struck, message: &str) -> String {
-    let Some(value) = &struck.value else {
-        let typed = struck.key.rsplit('.').next().unwrap_or_default();
-        return format!("unknown key; {}", suggest::advice(typed, known_keys(message)));
-    };
-    if let Some(field) = message.strip_prefix("missing field `") {
-        let field = field.trim_end_matches('`');
-        return format!("lacks the key \"{field}\"; add it");
-    }
-    let expected = message.rsplit_once(", expected ").map_or("another type", |(_, expected)| expected);
-    let expected = match expected {
-        "a string" => "a text in quotes",
-        "a sequence" => "a list such as [\"…\"]",
-        "a boolean" => "true or false",
-        "u64" => "a whole number, not negative",
-        table if table.starts_with("struct") || table == "a map" => "a table",
-        other => other,
-    };
-    // a number may be a secret whose quotes were forgotten
-    if struck.key.ends_with(".secrets") || struck.key.contains(".headers") {
-        return format!("must be {expected}, each \"env:VAR\", \"file:PATH\" or \"credential:NAME\"");
-    }
-    format!("{value}: must be {expected}")
-}
-
-/// The keys in "unknown field `x`, expected one of `a`, `b`".
-fn known_keys(message: &str) -> Vec<&str> {
-    let list = message.rsplit_once(", expected ").map_or("", |(_, list)| list);
-    list.split('`').skip(1).step_by(2).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::keys::{Default, key};
 
     fn problems(text: &str) -> Vec<String> {
-        let document = parse(text).expect("TOML");
+        let document = parse(text, &FILE).expect("TOML");
         let mut lines = Vec::new();
         for Problem { line, key, message } in document.problems {
             lines.push(format!("{}: {key}: {message}", line.unwrap_or_default()));
@@ -237,9 +294,42 @@ mod tests {
         }
     }
 
+    const TOKEN: Table = Table {
+        header: "admin.token",
+        doc: "",
+        keys: &[
+            key("name", Kind::Text, Default::Required, ""),
+            key("threads", Kind::Count(1, 4), Default::Is("1"), ""),
+        ],
+    };
+    const ADMIN: Table =
+        Table { header: "admin", doc: "", keys: &[key("token", Kind::Tables(&TOKEN), Default::Unset, "")] };
+    const WITH_LIST: Table =
+        Table { header: "", doc: "", keys: &[key("admin", Kind::Table(&ADMIN), Default::Unset, "")] };
+
+    #[test]
+    fn a_list_of_tables_is_read_in_order_and_each_mistake_has_its_place_and_line() {
+        let text =
+            "[[admin.token]]\nname = \"a\"\nthreads = 2\n[[admin.token]]\nnaem = \"b\"\nthreads = \"x\"\n";
+        let document = parse(text, &WITH_LIST).expect("TOML");
+        let tokens = document.values.table("admin").expect("always there").tables("token");
+        assert_eq!(tokens.len(), 2);
+        assert_eq!((tokens[0].text("name"), tokens[0].number("threads")), (Some("a"), Some(2)));
+        assert_eq!(tokens[1].key("name"), "admin.token[1].name");
+        let found: Vec<_> = document.problems.iter().map(|found| (found.line, found.key.as_str())).collect();
+        assert_eq!(
+            found,
+            [(Some(5), "admin.token[1].naem"), (Some(6), "admin.token[1].threads")],
+            "{:?}",
+            document.problems
+        );
+        let wrong = parse("admin.token = [1]\n", &WITH_LIST).expect("TOML").problems;
+        assert!(wrong[0].message.starts_with("1: must be a list of tables"), "{wrong:?}");
+    }
+
     #[test]
     fn a_syntax_error_does_not_quote_the_line() {
-        let problem = parse("a = 1\nsecrets = [\"whsec_canary]\n").expect_err("unterminated");
+        let problem = parse("a = 1\nsecrets = [\"whsec_canary]\n", &FILE).expect_err("unterminated");
         assert_eq!(problem.line, Some(2));
         assert!(!problem.message.contains("canary"), "{}", problem.message);
     }

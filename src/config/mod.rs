@@ -1,4 +1,6 @@
-//! The configuration, in two stages: `RawConfig` is what was typed, [`Config`] is what is meant.
+//! The configuration, in two stages: [`Values`](values::Values) are what was typed, [`Config`] is what is meant.
+//!
+//! To add a key, declare it in the table's file in `check/`, and read it there.
 //!
 //! Everything is checked here, once; no later code validates a setting again. This is the only
 //! reader of the environment and of secret files. It never starts anything, never opens the
@@ -7,35 +9,38 @@
 //! Relative paths in a file (`data_dir`, `file:…`, `unix:…`, `ca_file`) are relative to that file's
 //! directory, so that they mean the same under systemd, in a shell and in a test.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::outgoing::Network;
 use crate::providers::{self, Provider};
-use crate::signature::{CustomScheme, SchemeError, Secret};
+use crate::signature::{CustomScheme, SchemeError};
 use crate::terminal::printable;
-use crate::verify::Verifier;
+use effective::Effective;
 
 mod check;
 mod development;
 mod document;
 mod effective;
-mod raw;
 mod fingerprint;
+mod keys;
+mod manual;
 mod secrets;
 mod sharing;
 mod suggest;
 mod units;
+mod values;
 mod wrapping;
 
 pub use check::url_problem;
+pub use check::{
+    Address, Alert, AlertFormat, AlertOn, AlertVia, BodyFormat, Destination, Embedded, Endpoint, HandlerName,
+    Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Retention, Sign, Worker,
+};
 pub use development::development_secret;
 pub use fingerprint::Fingerprints;
+pub(crate) use manual::{KeyEntry, TableEntry, manual};
 pub use secrets::{environment, secret_from_env, secret_from_file};
 pub use suggest::closest;
 pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
@@ -82,13 +87,8 @@ pub struct Config {
     pub without_secret: Vec<WithoutSecret>,
     /// Things that are allowed but odd, for `check` and the log at start.
     pub warnings: Vec<String>,
-}
-
-/// `database = …` with `[database_options]`: inboxd lives in the application's own file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Embedded {
-    /// Whether inboxd may switch write-ahead logging on.
-    pub allow_wal: bool,
+    /// What `check --print` shows.
+    effective: Effective,
 }
 
 /// An endpoint of a development instance that has no secret yet.
@@ -100,138 +100,6 @@ pub struct WithoutSecret {
     pub provider: String,
     /// What to do, after "it has no secret yet: ".
     pub advice: String,
-}
-
-/// `[listen]`
-#[derive(Debug, Clone)]
-pub struct Listen {
-    /// The public listener.
-    pub webhooks: Address,
-    /// The private listener; `None` when switched off.
-    pub admin: Option<Address>,
-    /// Peers whose connections are closed last when there are too many.
-    pub trusted_proxies: Vec<IpAddr>,
-}
-
-/// Where to listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// `host:port`; `localhost` may resolve to several addresses, the first is taken.
-    Tcp(std::net::SocketAddr),
-    /// `unix:PATH`
-    Unix(PathBuf),
-    /// `systemd`: the socket that the service manager holds and passes.
-    Systemd,
-}
-
-impl Address {
-    /// What a client would be given: a URL where there is one.
-    pub fn url(&self) -> String {
-        match self {
-            Self::Tcp(address) => format!("http://{address}"),
-            Self::Unix(_) | Self::Systemd => self.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Systemd => f.write_str("systemd"),
-        }
-    }
-}
-
-/// `[limits]`
-#[derive(Debug)]
-pub struct Limits {
-    /// The largest body of an endpoint that sets none, in bytes.
-    pub body_bytes_max: usize,
-    /// Open connections, before file descriptor limits.
-    pub connections_max: usize,
-    /// How long the handlers of one event may hold the write lock.
-    pub handler_timeout: Duration,
-    /// Free space below which nothing is accepted, in bytes.
-    pub disk_free_min: u64,
-}
-
-/// `[endpoint.NAME]`
-#[derive(Debug)]
-pub struct Endpoint {
-    /// Part of the inbox key.
-    pub name: String,
-    /// The preset's name, or `custom`.
-    pub provider: String,
-    /// Begins with a slash and does not end in one.
-    pub path: String,
-    /// Where each secret came from and how to recognise it (`env:NAME sha256:ab12cd34`); for `check --print`.
-    pub secrets: Vec<Secret>,
-    /// `[endpoint.NAME.scheme]` as typed; for `check --print`.
-    pub scheme: Option<CustomScheme>,
-    /// The scheme with its keys.
-    pub verifier: Verifier,
-    /// When the work is done.
-    pub mode: Mode,
-    /// In the order in which they run.
-    pub handlers: Vec<HandlerName>,
-    /// Destination of the rows that built-in handlers emit.
-    pub notify: Option<String>,
-    /// Destinations that get the raw event.
-    pub forward: Vec<String>,
-    /// How far a signed time may be from now, either way.
-    pub tolerance: Duration,
-    /// The only mode this endpoint takes.
-    pub livemode: Option<bool>,
-    /// The only account this endpoint takes.
-    pub account: Option<String>,
-    /// What becomes of an event of another mode or account.
-    pub on_scope_mismatch: OnScopeMismatch,
-    /// What a redelivery of a quarantined event does.
-    pub on_redelivery: OnRedelivery,
-    /// What a known body under a new, unsigned id does.
-    pub replay: Replay,
-    /// Types for which it is an event of its own: equal bodies are meant twice there. `issues` is `issues.opened` too.
-    pub replay_allow: Vec<String>,
-    /// The largest body, in bytes.
-    pub body_bytes_max: usize,
-    /// How long the application may take where the mode is [`Mode::Proxy`].
-    pub proxy_timeout: Duration,
-}
-
-impl Endpoint {
-    /// What a known body under a new, unsigned id does, by the event's type.
-    pub fn replay_of(&self, event_type: &str) -> Replay {
-        let covers = |allowed: &String| {
-            event_type
-                .strip_prefix(allowed.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        if self.replay_allow.iter().any(covers) { Replay::Allow } else { self.replay }
-    }
-}
-
-/// One entry of `handlers`. Shown as typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HandlerName {
-    /// A built-in or registered handler.
-    Named(String),
-    /// `sql:DIR`
-    Sql {
-        /// As typed, with the prefix.
-        typed: String,
-        /// The folder.
-        dir: PathBuf,
-    },
-}
-
-impl fmt::Display for HandlerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Named(name) | Self::Sql { typed: name, .. } => f.write_str(name),
-        }
-    }
 }
 
 /// What a registered handler says of itself, as far as the rules of a configuration depend on it.
@@ -254,184 +122,6 @@ pub struct HandlerFacts {
 /// The `account` of an endpoint that takes events of any account, but of one.
 pub const ACCOUNT_REQUIRED: &str = "required";
 
-/// When an endpoint's handlers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// In the request's own transaction, before the answer.
-    Sync,
-    /// After the answer: a worker takes the stored event from there.
-    Async,
-    /// By the application that the one destination of `forward` is, before the answer.
-    Proxy,
-}
-
-/// `on_scope_mismatch`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnScopeMismatch {
-    /// 400, nothing stored.
-    Refuse,
-    /// 200, stored as ignored.
-    Ignore,
-}
-
-/// `on_redelivery`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnRedelivery {
-    /// The handlers run again.
-    Requeue,
-    /// It is only counted.
-    Count,
-}
-
-/// `replay`: a known body under a new id, where the provider does not sign ids
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replay {
-    /// Stored for a person; nothing is done.
-    Flag,
-    /// 400, nothing stored.
-    Refuse,
-    /// An event like any other.
-    Allow,
-}
-
-/// `[destination.NAME]`
-#[derive(Debug)]
-pub struct Destination {
-    /// The name that `notify` uses and that stands in the outbox.
-    pub name: String,
-    /// http or https, without user information.
-    pub url: String,
-    /// How deliveries are signed.
-    pub sign: Sign,
-    /// The keys for signing; may be empty unless `sign` is [`Sign::Standard`].
-    pub secrets: Vec<Secret>,
-    /// What may be in flight at once.
-    pub order: Order,
-    /// How long one request may take.
-    pub timeout: Duration,
-    /// Requests at once.
-    pub threads: usize,
-    /// How long a row is retried.
-    pub give_up_after: Duration,
-    /// The longest pause between two attempts.
-    pub backoff_cap: Duration,
-    /// How long a claimed row belongs to one dispatcher; longer than `timeout`.
-    pub lease: Duration,
-    /// Header names with their values, which are secrets.
-    pub headers: BTreeMap<String, Secret>,
-    /// How the payload is encoded.
-    pub body_format: BodyFormat,
-    /// JSON pointer to the part of an answer that is kept.
-    pub result: Option<String>,
-    /// How long the destination remembers an idempotency key.
-    pub key_lifetime: Option<Duration>,
-    /// Private networks that a name may resolve to.
-    pub allow_networks: Vec<Network>,
-    /// A private certificate authority, PEM.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// `sign`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
-    /// Re-signed like the sender, with a fresh timestamp.
-    Provider,
-    /// Standard Webhooks.
-    Standard,
-    /// Not at all.
-    None,
-}
-
-/// `order`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Any.
-    None,
-    /// One in flight per business object, in commit order.
-    Object,
-}
-
-/// `body_format`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyFormat {
-    /// `application/json`
-    Json,
-    /// `application/x-www-form-urlencoded`
-    Form,
-}
-
-/// `[retention]`
-#[derive(Debug)]
-pub struct Retention {
-    /// How long the payload is kept.
-    pub payload: Duration,
-    /// How long the event's key is remembered; at least 31 days.
-    pub key: Duration,
-}
-
-/// `[worker]`
-#[derive(Debug, Clone, Copy)]
-pub struct Worker {
-    /// Threads that work on stored events.
-    pub threads: usize,
-    /// How long a claimed event is held; longer than `limits.handler_timeout`.
-    pub lease: Duration,
-    /// Attempts an event has before it waits for a person.
-    pub max_attempts: u32,
-    /// The longest wait between two attempts.
-    pub backoff_cap: Duration,
-}
-
-/// `[alert]`
-#[derive(Debug, Clone)]
-pub struct Alert {
-    /// How people are told.
-    pub via: AlertVia,
-    /// What they are told of.
-    pub on: Vec<AlertOn>,
-    /// How often they are told again while it lasts.
-    pub remind: Duration,
-}
-
-/// How people are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AlertVia {
-    /// The text is POSTed there, in this shape.
-    Url {
-        /// As typed.
-        url: String,
-        /// What the receiver takes.
-        format: AlertFormat,
-    },
-    /// The program is run with the text as its argument.
-    Command(PathBuf),
-}
-
-/// The shape of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AlertFormat {
-    /// Plain text: ntfy and others.
-    Text,
-    /// Slack's JSON; Mattermost, Rocket.Chat and Google Chat take it as well.
-    Slack,
-    /// Discord's JSON.
-    Discord,
-    /// Microsoft Teams' JSON: an adaptive card.
-    Teams,
-}
-
-impl AlertFormat {
-    /// As typed in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Slack => "slack",
-            Self::Discord => "discord",
-            Self::Teams => "teams",
-        }
-    }
-}
-
 /// What an alert program sees of the daemon's environment.
 pub const ALERT_ENVIRONMENT: [&str; 8] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -439,23 +129,6 @@ pub const ALERT_ENVIRONMENT: [&str; 8] =
 /// Those of the named variables that are set in this process.
 pub fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
     names.iter().filter_map(|name| Some((*name, secrets::environment(name)?))).collect()
-}
-
-/// What people are told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AlertOn {
-    /// A review is open.
-    Review,
-    /// An event has waited for work this long.
-    Oldest(Duration),
-    /// An outbox row was given up.
-    Dead,
-    /// The work of an event has been failing this long, so that it is not stored.
-    Failing(Duration),
-    /// Free space is below `limits.disk_free_min`, or there is none.
-    Disk,
-    /// Nothing can be stored, whatever the reason.
-    Store,
 }
 
 /// What to do where a secret is missing.

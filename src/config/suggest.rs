@@ -1,12 +1,15 @@
 //! "Did you mean …": the nearest known word.
 
+/// Two edits apart a word is a misspelling; further it is another word.
+const EDITS_MAX: usize = 2;
+
 /// The known word within two edits of the typed one, if there is one.
 pub fn closest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|word| (edits(typed, word), word))
+        .map(|word| (strsim::levenshtein(typed, word), word))
         // two edits turn any word of two letters into any other
-        .filter(|(edits, word)| *edits <= 2 && *edits < word.chars().count())
+        .filter(|(edits, word)| *edits <= EDITS_MAX && *edits < word.chars().count())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, word)| word)
 }
@@ -18,22 +21,6 @@ pub(super) fn advice<'a>(typed: &str, known: impl IntoIterator<Item = &'a str> +
     }
     let known: Vec<_> = known.into_iter().map(|word| format!("\"{word}\"")).collect();
     if known.is_empty() { "there are none".to_owned() } else { format!("known: {}", known.join(", ")) }
-}
-
-/// Levenshtein distance in characters, one row at a time.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (above, a) in from.chars().enumerate() {
-        let mut diagonal = above;
-        row[0] = above + 1;
-        for (index, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[index + 1];
-            row[index + 1] = replaced.min(row[index] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //!
 //! Texts, not yet checked; [`super::scheme::Scheme`] is made of them.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// `[endpoint.NAME.scheme]`: the user's own scheme, as typed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CustomScheme {
     /// The header that carries the signature; `X-Sig-*` for numbered headers. Default for `basic`:
@@ -13,57 +13,40 @@ pub struct CustomScheme {
     #[serde(default)]
     pub signature_header: String,
     /// What stands before the signature, or before each one of a list, such as `sha256=` or `Bearer `.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// Splits the header's value into elements.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub list_separator: Option<String>,
     /// Elements are KEY=VALUE; those with this key are signatures.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// `hex` (default) or `base64`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
     /// `sha256` (default), `sha1`, `sha384` or `sha512`; `token` where the header holds the secret itself,
     /// `basic` where it holds `user:password` as HTTP Basic does. The last two sign nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
     /// `text` (default), `base64` or `hex`: how the secret becomes the key.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Stripped from the secret first, where it is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key_prefix: Option<String>,
     /// What is signed, with `{ts}` `{id}` `{body}` `{url}` `{method}`. Default: `{body}`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signed: Option<String>,
     /// `header:NAME`, `pair:KEY` or `json:/pointer`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<String>,
     /// `s` (default), `ms`, `rfc3339`, or `auto` for whichever of them it is
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp_unit: Option<String>,
     /// `header:NAME` or `json:/pointer`. Without it the body's hash is the event's key.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     /// `header:NAME` or `json:/pointer`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     /// `header:NAME` or `json:/pointer`
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub object_id: Option<String>,
     /// The form field that holds the JSON, where the body is a form.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub form_field: Option<String>,
     /// `json:/pointer` of a text that is sent back instead of storing anything, where the delivery is the
     /// sender's challenge and its signature holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<String>,
     /// What makes a delivery a challenge: `header:NAME=VALUE` or `json:/pointer=VALUE`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge_when: Option<String>,
     /// `text` (default): the challenge alone. `json`: an object with the field it came in.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge_answer: Option<String>,
 }
 

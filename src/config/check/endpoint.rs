@@ -1,20 +1,118 @@
-//! The rules of `[endpoint.NAME]`.
+//! `[endpoint.NAME]`: where one provider delivers, and what is done with what it sends.
 
+use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Checker, suggest};
-use crate::config::raw::RawEndpoint;
+use super::{Checker, Limits, scheme, suggest};
+use crate::config::keys::{Default, Kind, Table, Words, key, words};
+use crate::config::values::{Shown, Values};
 use crate::config::wrapping;
 use crate::config::{
-    ACCOUNT_REQUIRED, Endpoint, HandlerFacts, HandlerName, Limits, Mode, OnRedelivery, OnScopeMismatch,
-    Replay, duration_text, preset_exists, preset_name, preset_names, preset_never_retries, preset_title,
-    provider_of,
+    ACCOUNT_REQUIRED, HandlerFacts, duration_text, preset_exists, preset_name, preset_names,
+    preset_never_retries, preset_title, provider_of,
 };
 use crate::providers::{Preset, Provider};
 use crate::signature::{CustomScheme, Secret};
 use crate::verify::Verifier;
+
+pub(in crate::config) const TABLE: Table = Table {
+    header: "endpoint.NAME",
+    doc: "Where one provider delivers. The name is part of each event's key in the database.",
+    keys: &[
+        key("provider", Kind::Text, Default::Required, "A name from `inboxd providers list`, or `custom`."),
+        key("path", Kind::Text, Default::Follows("`/webhooks/NAME`"), "The path of the URL."),
+        key(
+            "secrets",
+            Kind::Secrets,
+            Default::Required,
+            "The keys that deliveries are signed with; the old and the new one while rotating.",
+        ),
+        key(
+            "mode",
+            Kind::Choice(|| words(MODES)),
+            Default::Follows("`sync`; `async` where the provider never sends again by itself"),
+            "When handlers run: `sync` before the answer, `async` after it; `proxy`: the application of `forward` answers.",
+        ),
+        key(
+            "handlers",
+            Kind::Texts,
+            Default::Unset,
+            "Built-in names and folders `sql:DIR`; they run in this order in one transaction.",
+        ),
+        key(
+            "notify",
+            Kind::Text,
+            Default::Unset,
+            "The destination of the rows that built-in handlers write.",
+        ),
+        key("forward", Kind::Texts, Default::Unset, "Destinations that get the raw event."),
+        key(
+            "tolerance",
+            Kind::Duration,
+            Default::Follows("the provider's, mostly `5m`"),
+            "How far the signed time may be from now, either way.",
+        ),
+        key(
+            "livemode",
+            Kind::Flag,
+            Default::Unset,
+            "The only mode that is taken: `true` live, `false` test.",
+        ),
+        key(
+            "account",
+            Kind::Text,
+            Default::Unset,
+            "The only account that is taken; `required`: any, but one.",
+        ),
+        key(
+            "on_scope_mismatch",
+            Kind::Choice(|| words(SCOPES)),
+            Default::Is("refuse"),
+            "An event of another mode or account: `refuse` (400), or `ignore` (200, stored, nothing done).",
+        ),
+        key(
+            "on_redelivery",
+            Kind::Choice(|| words(REDELIVERIES)),
+            Default::Is("requeue"),
+            "A redelivery of a quarantined event: `requeue` runs it again, `count` only counts it.",
+        ),
+        key(
+            "replay",
+            Kind::Choice(|| words(REPLAYS)),
+            Default::Is("flag"),
+            "A known body under a new, unsigned id: `flag` (review), `refuse` (400) or `allow`.",
+        ),
+        key(
+            "replay_allow",
+            Kind::Texts,
+            Default::Unset,
+            "Types whose equal bodies are events of their own; `issues` covers `issues.opened`.",
+        ),
+        key(
+            "body_bytes_max",
+            Kind::Size,
+            Default::Follows("the provider's, else that of `[limits]`"),
+            "The largest body, up to 64MiB.",
+        ),
+        key(
+            "proxy_timeout",
+            Kind::Duration,
+            Default::Is("8s"),
+            "With `mode = \"proxy\"` only: how long the application may take; less than the provider waits, at most 25s.",
+        ),
+        key("scheme", Kind::OptionalTable(&scheme::TABLE), Default::Unset, scheme::TABLE.doc),
+    ],
+};
+
+const MODES: &Words<Mode> = &[("sync", Mode::Sync), ("async", Mode::Async), ("proxy", Mode::Proxy)];
+const SCOPES: &Words<OnScopeMismatch> =
+    &[("refuse", OnScopeMismatch::Refuse), ("ignore", OnScopeMismatch::Ignore)];
+const REDELIVERIES: &Words<OnRedelivery> =
+    &[("requeue", OnRedelivery::Requeue), ("count", OnRedelivery::Count)];
+const REPLAYS: &Words<Replay> =
+    &[("flag", Replay::Flag), ("refuse", Replay::Refuse), ("allow", Replay::Allow)];
 
 /// From here on a tolerance is odd.
 const TOLERANCE_ADVISED: Duration = Duration::from_secs(3600);
@@ -23,92 +121,199 @@ const PROXY_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 /// Paths that the listener answers itself.
 const OWN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
+/// `[endpoint.NAME]`
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Part of the inbox key.
+    pub name: String,
+    /// The preset's name, or `custom`.
+    pub provider: String,
+    /// Begins with a slash and does not end in one.
+    pub path: String,
+    /// Where each secret came from and how to recognise it (`env:NAME sha256:ab12cd34`); for `check --print`.
+    pub secrets: Vec<Secret>,
+    /// The scheme with its keys.
+    pub verifier: Verifier,
+    /// When the work is done.
+    pub mode: Mode,
+    /// In the order in which they run.
+    pub handlers: Vec<HandlerName>,
+    /// Destination of the rows that built-in handlers emit.
+    pub notify: Option<String>,
+    /// Destinations that get the raw event.
+    pub forward: Vec<String>,
+    /// How far a signed time may be from now, either way.
+    pub tolerance: Duration,
+    /// The only mode this endpoint takes.
+    pub livemode: Option<bool>,
+    /// The only account this endpoint takes.
+    pub account: Option<String>,
+    /// What becomes of an event of another mode or account.
+    pub on_scope_mismatch: OnScopeMismatch,
+    /// What a redelivery of a quarantined event does.
+    pub on_redelivery: OnRedelivery,
+    /// What a known body under a new, unsigned id does.
+    pub replay: Replay,
+    /// Types for which it is an event of its own: equal bodies are meant twice there. `issues` is `issues.opened` too.
+    pub replay_allow: Vec<String>,
+    /// The largest body, in bytes.
+    pub body_bytes_max: usize,
+    /// How long the application may take where the mode is [`Mode::Proxy`].
+    pub proxy_timeout: Duration,
+}
+
+impl Endpoint {
+    /// What a known body under a new, unsigned id does, by the event's type.
+    pub fn replay_of(&self, event_type: &str) -> Replay {
+        let covers = |allowed: &String| {
+            event_type
+                .strip_prefix(allowed.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if self.replay_allow.iter().any(covers) { Replay::Allow } else { self.replay }
+    }
+}
+
+/// One entry of `handlers`. Shown as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerName {
+    /// A built-in or registered handler.
+    Named(String),
+    /// `sql:DIR`
+    Sql {
+        /// As typed, with the prefix.
+        typed: String,
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+impl fmt::Display for HandlerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) | Self::Sql { typed: name, .. } => f.write_str(name),
+        }
+    }
+}
+
+/// When an endpoint's handlers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the request's own transaction, before the answer.
+    Sync,
+    /// After the answer: a worker takes the stored event from there.
+    Async,
+    /// By the application that the one destination of `forward` is, before the answer.
+    Proxy,
+}
+
+/// `on_scope_mismatch`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnScopeMismatch {
+    /// 400, nothing stored.
+    Refuse,
+    /// 200, stored as ignored.
+    Ignore,
+}
+
+/// `on_redelivery`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRedelivery {
+    /// The handlers run again.
+    Requeue,
+    /// It is only counted.
+    Count,
+}
+
+/// `replay`: a known body under a new id, where the provider does not sign ids
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// Stored for a person; nothing is done.
+    Flag,
+    /// 400, nothing stored.
+    Refuse,
+    /// An event like any other.
+    Allow,
+}
+
 impl Checker {
     /// `None` where too much is wrong to go on; every problem is noted.
     pub(super) fn endpoint(
         &mut self,
-        name: String,
-        raw: RawEndpoint,
+        table: &Values,
         limits: &Limits,
         destinations: &[String],
     ) -> Option<Endpoint> {
-        let key = format!("endpoint.{name}");
-        self.name(&key, &name);
-        let mode = self.mode(&key, &raw);
-        let handlers = self.handlers(&key, &raw);
-        self.notify(&key, &raw, destinations);
-        self.forward(&key, &raw, destinations);
-        let proxy_timeout = self.proxy_timeout(&key, &raw, mode);
-        if raw.account.as_deref() == Some("") {
-            self.problem(
-                format!("{key}.account"),
-                "\"\": names no account; remove the key to take every account",
-            );
-        }
-        let provider = self.provider(&key, raw.provider.as_deref());
-        let path = self.path(&key, &name, raw.path.as_deref());
-        let body_bytes_max =
-            self.body_bytes_max(&format!("{key}.body_bytes_max"), raw.body_bytes_max.as_ref());
-        let on_scope_mismatch = self.choice(
-            &format!("{key}.on_scope_mismatch"),
-            raw.on_scope_mismatch.as_deref(),
-            &[("refuse", OnScopeMismatch::Refuse), ("ignore", OnScopeMismatch::Ignore)],
-        );
-        let on_redelivery = self.choice(
-            &format!("{key}.on_redelivery"),
-            raw.on_redelivery.as_deref(),
-            &[("requeue", OnRedelivery::Requeue), ("count", OnRedelivery::Count)],
-        );
-        let replay = self.choice(
-            &format!("{key}.replay"),
-            raw.replay.as_deref(),
-            &[("flag", Replay::Flag), ("refuse", Replay::Refuse), ("allow", Replay::Allow)],
-        );
-        self.scheme(&key, provider.as_deref(), raw.scheme.as_ref());
-        let secrets = self.endpoint_secrets(&key, &raw.secrets);
+        let (key, name) = (table.path.as_str(), table.name.clone());
+        self.name(key, &name);
+        let mode = self.mode(table);
+        let handlers = self.handlers(table);
+        let notify = self.notify(table, destinations);
+        let forward = self.forward(table, destinations);
+        let proxy_timeout = self.proxy_timeout(table, mode);
+        let account = self.account(table);
+        let provider = self.provider(table);
+        let path = self.path(table);
+        let typed_bytes_max = self.optional_size(table, "body_bytes_max");
+        let typed_bytes_max = typed_bytes_max.and_then(|bytes| self.body_bytes(table, bytes));
+        let on_scope_mismatch = self.choice(table, "on_scope_mismatch", SCOPES);
+        let on_redelivery = self.choice(table, "on_redelivery", REDELIVERIES);
+        let replay = self.choice(table, "replay", REPLAYS);
+        let custom = self.scheme(table, provider.as_deref());
+        let secrets = self.endpoint_secrets(table);
         let (provider, path, secrets) = (provider?, path?, secrets?);
-        if provider == "custom" && raw.scheme.is_none() {
+        if provider == "custom" && custom.is_none() {
             return None;
         }
-        let sender = provider_of(&provider, raw.scheme.as_ref())
-            .map_err(|reason| self.problem(format!("{key}.scheme"), reason))
+        let sender = provider_of(&provider, custom.as_ref())
+            .map_err(|reason| self.problem(table.key("scheme"), reason))
             .ok()?;
-        self.fits(&key, &raw, &sender, mode);
-        self.is_in_time(&key, &raw, &sender, mode, (limits.handler_timeout, proxy_timeout));
-        let tolerance = self.tolerance(&key, &raw, sender.preset());
-        let body_bytes_max =
-            body_bytes_max.or(sender.preset().body_bytes_max).unwrap_or(limits.body_bytes_max);
-        let verifier = self.verifier(&key, sender, &secrets, tolerance)?;
+        self.fits(table, &sender, mode);
+        self.is_in_time(table, &sender, mode, (limits.handler_timeout, proxy_timeout));
+        let tolerance = self.tolerance(table, sender.preset());
+        let usual_bytes_max = sender.preset().body_bytes_max.unwrap_or(limits.body_bytes_max);
+        let body_bytes_max = typed_bytes_max.unwrap_or(usual_bytes_max);
+        table.show("body_bytes_max", Shown::Number(body_bytes_max as u64));
+        let verifier = self.verifier(key, sender, &secrets, tolerance)?;
         Some(Endpoint {
             body_bytes_max,
             name,
             provider,
             path,
             secrets,
-            scheme: raw.scheme,
             verifier,
             mode,
             handlers,
-            notify: raw.notify,
-            forward: raw.forward,
+            notify,
+            forward,
             tolerance,
-            livemode: raw.livemode,
-            account: raw.account,
+            livemode: self.optional_flag(table, "livemode"),
+            account,
             on_scope_mismatch,
             on_redelivery,
             replay,
-            replay_allow: raw.replay_allow,
+            replay_allow: self.texts(table, "replay_allow"),
             proxy_timeout,
         })
     }
 
-    fn tolerance(&mut self, key: &str, raw: &RawEndpoint, preset: &Preset) -> Duration {
-        let key = format!("{key}.tolerance");
+    fn account(&mut self, table: &Values) -> Option<String> {
+        let account = self.text(table, "account");
+        if account.as_deref() == Some("") {
+            self.problem(
+                table.key("account"),
+                "\"\": names no account; remove the key to take every account",
+            );
+        }
+        account
+    }
+
+    fn tolerance(&mut self, table: &Values, preset: &Preset) -> Duration {
         let usual = Duration::from_secs(preset.tolerance_s.into());
-        let tolerance = self.duration(&key, raw.tolerance.as_ref(), usual);
+        let tolerance = self.duration_or(table, "tolerance", usual);
         // a preset's own is as long as it has to be
         if tolerance > TOLERANCE_ADVISED.max(usual) {
-            let typed = duration_text(tolerance);
+            let (key, typed) = (table.key("tolerance"), duration_text(tolerance));
             self.warn(format!(
                 "{key}: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
             ));
@@ -117,26 +322,26 @@ impl Checker {
     }
 
     /// What the provider's way of signing and waiting rules out.
-    fn fits(&mut self, key: &str, raw: &RawEndpoint, provider: &Provider, mode: Mode) {
-        let (name, scheme) = (provider.name(), provider.scheme());
+    fn fits(&mut self, table: &Values, provider: &Provider, mode: Mode) {
+        let (key, name, scheme) = (&table.path, provider.name(), provider.scheme());
         if !scheme.body_signed() {
-            self.none_needs_the_body_signed(key, raw, name);
+            self.none_needs_the_body_signed(table, name);
         }
-        if raw.account.as_deref() == Some(ACCOUNT_REQUIRED) && !scheme.names_account() {
+        if table.text("account") == Some(ACCOUNT_REQUIRED) && !scheme.names_account() {
             self.problem(
                 format!("{key}.account"),
                 format!("\"{ACCOUNT_REQUIRED}\": {name} names no account in its events; remove the key"),
             );
         }
-        for (typed, set) in [("replay", raw.replay.is_some()), ("replay_allow", !raw.replay_allow.is_empty())]
-        {
-            if set && !provider.has_replay_key() {
+        for typed in ["replay", "replay_allow"] {
+            let is_set = table.is_set(typed) && (typed == "replay" || !table.texts(typed).is_empty());
+            if is_set && !provider.has_replay_key() {
                 self.warn(format!(
                     "{key}.{typed}: has no effect: {name} signs the event's id, so ids tell replays"
                 ));
             }
         }
-        if raw.replay_allow.iter().any(String::is_empty) {
+        if table.texts("replay_allow").iter().any(String::is_empty) {
             self.problem(
                 format!("{key}.replay_allow"),
                 "\"\": names no type; write e.g. [\"repository_dispatch\"], or replay = \"allow\" for all of them",
@@ -149,14 +354,14 @@ impl Checker {
         }
     }
 
-    fn none_needs_the_body_signed(&mut self, key: &str, raw: &RawEndpoint, scheme: &str) {
-        for typed in &raw.handlers {
+    fn none_needs_the_body_signed(&mut self, table: &Values, scheme: &str) {
+        for typed in table.texts("handlers") {
             let needs = match self.handler(typed) {
                 Some(HandlerFacts { needs_signed_body: true, is_money: true, .. }) => "books money",
                 Some(HandlerFacts { needs_signed_body: true, .. }) => "acts on what the body says",
                 Some(_) | None => continue,
             };
-            self.problem(format!("{key}.handlers"), format!(
+            self.problem(table.key("handlers"), format!(
                 "\"{typed}\": {needs}, and {scheme} does not sign the body; take it out, and fetch the object from the provider instead"
             ));
         }
@@ -165,15 +370,14 @@ impl Checker {
     /// Whether what is allowed to take time ends before the provider gives up waiting.
     fn is_in_time(
         &mut self,
-        key: &str,
-        raw: &RawEndpoint,
+        table: &Values,
         provider: &Provider,
         mode: Mode,
         (handler_timeout, proxy_timeout): (Duration, Duration),
     ) {
         let Some(seconds) = provider.preset().deadline_s else { return };
-        let (name, deadline) = (provider.name(), Duration::from_secs(seconds.into()));
-        if mode == Mode::Sync && !raw.handlers.is_empty() && handler_timeout > deadline {
+        let (key, name, deadline) = (&table.path, provider.name(), Duration::from_secs(seconds.into()));
+        if mode == Mode::Sync && !table.texts("handlers").is_empty() && handler_timeout > deadline {
             self.warn(format!(
                 "{key}: {name} waits {seconds} s for an answer, and limits.handler_timeout allows handlers more"
             ));
@@ -188,50 +392,40 @@ impl Checker {
     }
 
     /// Sync where the provider sends a failed event again; else its work must not depend on that.
-    fn mode(&mut self, key: &str, raw: &RawEndpoint) -> Mode {
-        let key = format!("{key}.mode");
-        let provider = raw.provider.as_deref().unwrap_or_default();
+    fn mode(&mut self, table: &Values) -> Mode {
+        let key = table.key("mode");
+        let provider = table.text("provider").unwrap_or_default();
         let never_retries = preset_never_retries(provider);
-        match raw.mode.as_deref() {
-            None if never_retries => Mode::Async,
-            None => Mode::Sync,
-            Some("async") => Mode::Async,
-            Some("sync") => {
-                if never_retries && !raw.handlers.is_empty() {
-                    self.warn(format!(
-                        "{key}: \"sync\": {provider} does not send again by itself, so an event whose handler fails \
-                         is lost unless somebody redelivers it by hand; \"async\" retries it here"
-                    ));
-                }
-                Mode::Sync
-            }
-            Some("proxy") => {
-                if raw.forward.len() != 1 || !raw.handlers.is_empty() {
-                    let rule = "the application answers for the event, so forward must name its one destination and handlers must be empty";
-                    self.problem(key, format!("\"proxy\": {rule}; write e.g. forward = [\"app\"]"));
-                }
-                Mode::Proxy
-            }
-            Some(other) => {
-                let advice = suggest::advice(other, ["sync", "async", "proxy"]);
-                self.problem(key, format!("\"{other}\": is unknown; {advice}"));
-                Mode::Sync
-            }
+        let has_handlers = !table.texts("handlers").is_empty();
+        let usual = if never_retries { ("async", Mode::Async) } else { ("sync", Mode::Sync) };
+        let (word, mode) = self.optional_choice(table, "mode", MODES).unwrap_or(usual);
+        table.show("mode", Shown::text(word));
+        if mode == Mode::Sync && never_retries && has_handlers && table.is_set("mode") {
+            self.warn(format!(
+                "{key}: \"sync\": {provider} does not send again by itself, so an event whose handler fails \
+                 is lost unless somebody redelivers it by hand; \"async\" retries it here"
+            ));
         }
+        if mode == Mode::Proxy && (table.texts("forward").len() != 1 || has_handlers) {
+            let rule = "the application answers for the event, so forward must name its one destination and handlers must be empty";
+            self.problem(key, format!("\"proxy\": {rule}; write e.g. forward = [\"app\"]"));
+        }
+        mode
     }
 
-    fn handlers(&mut self, key: &str, raw: &RawEndpoint) -> Vec<HandlerName> {
-        let key = format!("{key}.handlers");
+    fn handlers(&mut self, table: &Values) -> Vec<HandlerName> {
+        let (key, typed_ones) = (table.key("handlers"), table.texts("handlers"));
         let mut handlers = Vec::new();
-        for (index, typed) in raw.handlers.iter().enumerate() {
-            if raw.handlers[..index].contains(typed) {
+        for (index, typed) in typed_ones.iter().enumerate() {
+            if typed_ones[..index].contains(typed) {
                 self.problem(&key, format!("\"{typed}\": is listed twice; name each handler once"));
             } else if let Some(dir) = typed.strip_prefix("sql:") {
                 handlers.push(HandlerName::Sql { typed: typed.clone(), dir: self.sql_dir(&key, typed, dir) });
             } else {
-                handlers.extend(self.registered_handler(&key, typed, raw.provider.as_deref()));
+                handlers.extend(self.registered_handler(&key, typed, table.text("provider")));
             }
         }
+        table.show("handlers", Shown::texts(&handlers));
         handlers
     }
 
@@ -276,35 +470,43 @@ impl Checker {
         path
     }
 
-    fn notify(&mut self, key: &str, raw: &RawEndpoint, destinations: &[String]) {
-        let Some(notify) = &raw.notify else { return };
-        if !destinations.contains(notify) {
-            let advice = suggest::advice(notify, destinations.iter().map(String::as_str));
-            let message = format!("\"{notify}\": is no destination; {advice}; add [destination.{notify}]");
-            self.problem(format!("{key}.notify"), message);
-        } else if raw.handlers.is_empty() {
-            self.warn(format!("{key}.notify: \"{notify}\": without handlers no rows are written for it"));
+    fn notify(&mut self, table: &Values, destinations: &[String]) -> Option<String> {
+        let notify = self.text(table, "notify")?;
+        let key = table.key("notify");
+        if !destinations.contains(&notify) {
+            self.no_destination(&key, &notify, destinations);
+        } else if table.texts("handlers").is_empty() {
+            self.warn(format!("{key}: \"{notify}\": without handlers no rows are written for it"));
         }
+        Some(notify)
     }
 
-    fn forward(&mut self, key: &str, raw: &RawEndpoint, destinations: &[String]) {
-        let key = format!("{key}.forward");
-        for (index, name) in raw.forward.iter().enumerate() {
+    fn forward(&mut self, table: &Values, destinations: &[String]) -> Vec<String> {
+        let (key, forward) = (table.key("forward"), self.texts(table, "forward"));
+        for (index, name) in forward.iter().enumerate() {
             if !destinations.contains(name) {
-                let advice = suggest::advice(name, destinations.iter().map(String::as_str));
-                let message = format!("\"{name}\": is no destination; {advice}; add [destination.{name}]");
-                self.problem(&key, message);
-            } else if raw.forward[..index].contains(name) {
+                self.no_destination(&key, name, destinations);
+            } else if forward[..index].contains(name) {
                 self.problem(&key, format!("\"{name}\": is listed twice; name each destination once"));
             }
         }
+        forward
+    }
+
+    fn no_destination(&mut self, key: &str, name: &str, destinations: &[String]) {
+        let advice = suggest::advice(name, destinations.iter().map(String::as_str));
+        let rule = "no destination has this name";
+        self.problem(key, format!("\"{name}\": {rule}; {advice}; add [destination.{name}]"));
     }
 
     /// Below what providers wait for, and below what the front waits for an answer.
-    fn proxy_timeout(&mut self, key: &str, raw: &RawEndpoint, mode: Mode) -> Duration {
-        let key = format!("{key}.proxy_timeout");
-        let timeout = self.duration(&key, raw.proxy_timeout.as_ref(), Duration::from_secs(8));
-        if raw.proxy_timeout.is_some() && mode != Mode::Proxy {
+    fn proxy_timeout(&mut self, table: &Values, mode: Mode) -> Duration {
+        let key = table.key("proxy_timeout");
+        let timeout = self.duration(table, "proxy_timeout");
+        if mode != Mode::Proxy {
+            table.show("proxy_timeout", Shown::Unset);
+        }
+        if table.is_set("proxy_timeout") && mode != Mode::Proxy {
             self.problem(&key, "is for mode = \"proxy\" only; remove it, or write that mode");
         } else if timeout > PROXY_TIMEOUT_MAX {
             let typed = duration_text(timeout);
@@ -316,9 +518,9 @@ impl Checker {
         timeout
     }
 
-    fn provider(&mut self, key: &str, typed: Option<&str>) -> Option<String> {
-        let key = format!("{key}.provider");
-        let Some(typed) = typed else {
+    fn provider(&mut self, table: &Values) -> Option<String> {
+        let key = table.key("provider");
+        let Some(typed) = table.text("provider") else {
             self.missing(
                 key,
                 "is missing; write e.g. provider = \"stripe\", or \"custom\" with a [endpoint.NAME.scheme]",
@@ -330,15 +532,18 @@ impl Checker {
             self.problem(key, format!("\"{typed}\": is unknown; {}", suggest::advice(typed, known)));
             return None;
         }
-        Some(preset_name(typed).to_owned())
+        let provider = preset_name(typed).to_owned();
+        table.show("provider", Shown::text(&provider));
+        Some(provider)
     }
 
-    fn path(&mut self, key: &str, name: &str, typed: Option<&str>) -> Option<String> {
-        let key = format!("{key}.path");
+    fn path(&mut self, table: &Values) -> Option<String> {
+        let (key, name) = (table.key("path"), &table.name);
         let own = format!("/webhooks/{name}");
-        let typed = typed.unwrap_or(&own);
+        let typed = table.text("path").unwrap_or(&own);
         // a final slash makes no difference in a request, so it makes none here
         let path = typed.trim_end_matches('/');
+        table.show("path", Shown::text(path));
         if let Some(rule) = path_rule(typed, path) {
             self.problem(key, format!("\"{typed}\": {rule}; write e.g. \"/webhooks/stripe\""));
             return None;
@@ -352,33 +557,38 @@ impl Checker {
         Some(path.to_owned())
     }
 
-    fn scheme(&mut self, key: &str, provider: Option<&str>, scheme: Option<&CustomScheme>) {
-        match (provider, scheme) {
+    fn scheme(&mut self, table: &Values, provider: Option<&str>) -> Option<CustomScheme> {
+        let key = table.key("scheme");
+        match (provider, table.table("scheme")) {
             (Some("custom"), None) => {
+                let table = &table.path;
                 let advice = format!(
-                    "is missing; provider = \"custom\" needs [{key}.scheme] with signature_header, signed, …"
+                    "is missing; provider = \"custom\" needs [{table}.scheme] with signature_header, signed, …"
                 );
-                self.missing(format!("{key}.scheme"), &advice);
+                self.missing(key, &advice);
             }
-            (Some("custom"), Some(_)) | (_, None) | (None, Some(_)) => {}
+            (Some("custom"), Some(typed)) => return Some(self.custom_scheme(typed)),
+            (_, None) | (None, Some(_)) => {}
             (Some(preset), Some(_)) => {
                 let message = format!(
                     "\"{preset}\" has its own scheme; remove this table, or write provider = \"custom\""
                 );
-                self.problem(format!("{key}.scheme"), message);
+                self.problem(key, message);
             }
         }
+        None
     }
 
     /// `None` unless every secret could be read and there is one.
-    fn endpoint_secrets(&mut self, key: &str, references: &[String]) -> Option<Vec<Secret>> {
-        let key = format!("{key}.secrets");
-        if references.is_empty() {
-            self.missing(key, "is missing; without a secret nothing can be verified; write e.g. secrets = [\"env:STRIPE_WEBHOOK_SECRET\"]");
+    fn endpoint_secrets(&mut self, table: &Values) -> Option<Vec<Secret>> {
+        let references = table.texts("secrets").len();
+        if references == 0 {
+            let rule = "is missing; without a secret nothing can be verified; write e.g. secrets = [\"env:STRIPE_WEBHOOK_SECRET\"]";
+            self.missing(table.key("secrets"), rule);
             return None;
         }
-        let secrets = self.secrets(&key, references);
-        (secrets.len() == references.len()).then_some(secrets)
+        let secrets = self.secrets(table, "secrets");
+        (secrets.len() == references).then_some(secrets)
     }
 
     /// `None` where a secret cannot be a key, or is one of another kind.

@@ -1,47 +1,111 @@
-//! From [`RawConfig`] to [`Config`]: every rule of the configuration, each stated once.
+//! From [`Values`] to [`Config`]: each file declares the keys of a table and states its rules, each once.
 //!
 //! A rule that is broken is noted and checking goes on with the default, so that one run reports
 //! everything.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ureq::http::Uri;
 
 use super::document::Document;
-use super::raw::{
-    RawConfig, RawDuration, RawEndpoint, RawLimits, RawListen, RawRetention, RawSecrets, RawSize,
-};
+use super::effective::Effective;
+use super::keys::{Default, Kind, Table, Words, key, words};
 use super::secrets::Reading;
+use super::values::{Shown, Values};
 use super::{
-    Address, Config, ConfigError, Embedded, HandlerFacts, Instance, Limits, Listen, MissingSecrets, Problem,
-    Retention, Sketch, duration_text, parse_duration, parse_size, secrets, suggest, wrapping,
+    Config, ConfigError, HandlerFacts, Instance, MissingSecrets, Problem, Sketch, duration_text,
+    parse_duration, parse_size, secrets, suggest, wrapping,
 };
 use crate::outgoing::base_url_rule;
 use crate::signature::Secret;
 
+mod alert;
 mod database;
 mod destination;
 mod endpoint;
-mod work;
+mod limits;
+mod listen;
+mod retention;
+mod scheme;
+mod worker;
 
-/// Where the data is when neither `data_dir` nor `database` is written.
-pub(super) const DATA_DIR: &str = "./inboxd-data";
+pub use alert::{Alert, AlertFormat, AlertOn, AlertVia};
+pub use database::Embedded;
+pub use destination::{BodyFormat, Destination, Order, Sign};
+pub use endpoint::{Endpoint, HandlerName, Mode, OnRedelivery, OnScopeMismatch, Replay};
+pub use limits::Limits;
+pub use listen::{Address, Listen};
+pub use retention::Retention;
+pub use worker::Worker;
 
-/// The database's name in `data_dir`.
-pub(super) const DATABASE: &str = "inboxd.db";
+pub(super) use database::{DATA_DIR, DATABASE};
+
+/// The whole file: `check --print` and the documentation show the tables in this order.
+pub(super) const FILE: Table = Table {
+    header: "",
+    doc: "At the top of the file, before the first table.",
+    keys: &[
+        key(
+            "data_dir",
+            Kind::Text,
+            Default::Is(DATA_DIR),
+            "Where inboxd keeps its own files: made with mode 0700, the database in it with 0600.",
+        ),
+        key(
+            "database",
+            Kind::Text,
+            Default::Unset,
+            "Instead of `data_dir`: the application's own SQLite file, in which inboxd makes its tables.",
+        ),
+        key(
+            "public_url",
+            Kind::TextOrTexts,
+            Default::Unset,
+            "The URL under which providers know inboxd, for those that sign it; a list of up to 8 while a host is renamed, the current one first.",
+        ),
+        key("listen", Kind::Table(&listen::TABLE), Default::Unset, listen::TABLE.doc),
+        key("secrets", Kind::Table(&SECRETS), Default::Unset, SECRETS.doc),
+        key("limits", Kind::Table(&limits::TABLE), Default::Unset, limits::TABLE.doc),
+        key("worker", Kind::Table(&worker::TABLE), Default::Unset, worker::TABLE.doc),
+        key("retention", Kind::Table(&retention::TABLE), Default::Unset, retention::TABLE.doc),
+        key("database_options", Kind::OptionalTable(&database::TABLE), Default::Unset, database::TABLE.doc),
+        key("alert", Kind::OptionalTable(&alert::TABLE), Default::Unset, alert::TABLE.doc),
+        key("debug", Kind::Table(&DEBUG), Default::Unset, DEBUG.doc),
+        key("endpoint", Kind::Named(&endpoint::TABLE), Default::Unset, endpoint::TABLE.doc),
+        key("destination", Kind::Named(&destination::TABLE), Default::Unset, destination::TABLE.doc),
+    ],
+};
+
+const SECRETS: Table = Table {
+    header: "secrets",
+    doc: "How the files of secrets are judged.",
+    keys: &[key(
+        "allow_shared_files",
+        Kind::Flag,
+        Default::Is("false"),
+        "Use files of secrets that others may read as well.",
+    )],
+};
+
+const DEBUG: Table = Table {
+    header: "debug",
+    doc: "What helps to find out why deliveries are refused.",
+    keys: &[key(
+        "keep_refused",
+        // more than anybody looks through
+        Kind::Count(0, 1000),
+        Default::Is("0"),
+        "So many of the latest refused deliveries are kept in memory, for `inboxd refused list`.",
+    )],
+};
 
 /// The folder in `data_dir` of the secrets that inboxd makes itself.
 pub(super) const OWN_SECRETS: &str = "secrets";
 
-/// All unfinished bodies share a budget of this size, so one body cannot be larger.
-const BODY_BYTES_MAX: u64 = 64 << 20;
 /// A signature over the URL is tried with each.
 const PUBLIC_URLS_MAX: usize = 8;
-/// Stripe lets an event be sent again for 30 days.
-const KEY_RETENTION_MIN: Duration = Duration::from_secs(31 * 86_400);
 
 /// The checked configuration of a file.
 pub(super) fn config(
@@ -51,63 +115,63 @@ pub(super) fn config(
     missing: MissingSecrets,
 ) -> Result<Config, ConfigError> {
     let checker = Checker { handlers, missing, ..Checker::of_document(&document, file) };
-    finish(checker, document.raw, Some(file))
+    finish(checker, &document.values, Some(file))
 }
 
 /// The part that reading stored data needs.
 pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, ConfigError> {
     let mut checker = Checker::of_document(&document, file);
-    let place = checker.place(&document.raw);
-    let endpoints = checker.in_file_order("endpoint", document.raw.endpoint.into_iter());
-    let destinations = checker.in_file_order("destination", document.raw.destination.into_iter());
+    let place = checker.place(&document.values);
     checker.verdict(Some(file))?;
+    let (endpoints, destinations) =
+        (document.values.tables("endpoint"), document.values.tables("destination"));
+    let names = |tables: &[Values]| tables.iter().map(|table| table.name.clone()).collect();
     Ok(Instance {
         data_dir: place.data_dir,
         database: place.database,
-        sketches: endpoints.iter().map(|(name, raw)| sketch(name, raw)).collect(),
-        endpoints: endpoints.into_iter().map(|(name, _)| name).collect(),
-        destinations: destinations.into_iter().map(|(name, _)| name).collect(),
+        sketches: endpoints.iter().map(sketch).collect(),
+        endpoints: names(endpoints),
+        destinations: names(destinations),
     })
 }
 
-fn sketch(name: &str, raw: &RawEndpoint) -> Sketch {
+fn sketch(endpoint: &Values) -> Sketch {
     Sketch {
-        name: name.to_owned(),
-        is_proxy: raw.mode.as_deref() == Some("proxy"),
-        handlers: raw.handlers.clone(),
-        forward: raw.forward.clone(),
-        livemode: raw.livemode,
-        account: raw.account.clone(),
+        name: endpoint.name.clone(),
+        is_proxy: endpoint.text("mode") == Some("proxy"),
+        handlers: endpoint.texts("handlers").to_vec(),
+        forward: endpoint.texts("forward").to_vec(),
+        livemode: endpoint.flag("livemode"),
+        account: endpoint.text("account").map(str::to_owned),
     }
 }
 
 /// Checks everything and hands out the configuration, or all problems.
 pub(super) fn finish(
     mut checker: Checker,
-    raw: RawConfig,
+    values: &Values,
     file: Option<&Path>,
 ) -> Result<Config, ConfigError> {
     let c = &mut checker;
-    let place = c.place(&raw);
+    let place = c.place(values);
     c.is_embedded = place.embedded.is_some();
-    c.reading = c.reading_of(&raw.secrets, &place.data_dir);
-    let mut public_urls = raw.public_url.map_or(Vec::new(), |urls| c.public_urls(&urls.0));
-    let listen = c.listen(&raw.listen);
-    let limits = c.limits(&raw.limits);
-    let worker = c.worker(&raw.worker, limits.handler_timeout);
-    let retention = c.retention(&raw.retention);
-    let keep_refused = match raw.debug.keep_refused {
-        Some(0) => 0,
-        typed => c.count("debug.keep_refused", typed, 0, KEEP_REFUSED_MAX),
-    };
-    let alert = raw.alert.as_ref().and_then(|alert| c.alert(alert));
-    let destinations = c.in_file_order("destination", raw.destination.into_iter());
-    let known: Vec<String> = destinations.iter().map(|(name, _)| name.clone()).collect();
-    let endpoints = c.in_file_order("endpoint", raw.endpoint.into_iter());
-    let mut endpoints: Vec<_> =
-        endpoints.into_iter().filter_map(|(name, raw)| c.endpoint(name, raw, &limits, &known)).collect();
-    let destinations =
-        destinations.into_iter().filter_map(|(name, raw)| c.destination(name, raw, &endpoints)).collect();
+    let allow_shared_files = c.flag(c.inner(values, "secrets"), "allow_shared_files");
+    c.reading = c.reading_of(allow_shared_files, &place.data_dir);
+    let mut public_urls = c.public_urls(values);
+    let listen = c.listen(c.inner(values, "listen"));
+    let limits = c.limits(c.inner(values, "limits"));
+    let worker = c.worker(c.inner(values, "worker"), limits.handler_timeout);
+    let retention = c.retention(c.inner(values, "retention"));
+    let keep_refused = c.count(c.inner(values, "debug"), "keep_refused");
+    let alert = values.table("alert").and_then(|alert| c.alert(alert));
+    let known: Vec<_> = values.tables("destination").iter().map(|table| table.name.clone()).collect();
+    let mut endpoints: Vec<_> = values
+        .tables("endpoint")
+        .iter()
+        .filter_map(|endpoint| c.endpoint(endpoint, &limits, &known))
+        .collect();
+    let destinations = values.tables("destination").iter();
+    let destinations = destinations.filter_map(|to| c.destination(to, &endpoints)).collect();
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.verifier.scheme().signs_url()) {
         if public_urls.is_empty() {
             let key = format!("endpoint.{}.provider", endpoint.name);
@@ -129,7 +193,6 @@ pub(super) fn finish(
         );
     }
     c.warn_of_unread();
-    let allow_shared_files = c.reading.allow_shared_files;
     let warnings = checker.verdict(file)?;
     Ok(Config {
         file: file.map(Path::to_owned),
@@ -150,11 +213,9 @@ pub(super) fn finish(
         allow_shared_files,
         without_secret: Vec::new(),
         warnings,
+        effective: Effective::of(values),
     })
 }
-
-/// More than anybody looks through.
-const KEEP_REFUSED_MAX: usize = 1000;
 
 /// Collects what is wrong.
 pub(super) struct Checker {
@@ -249,34 +310,27 @@ impl Checker {
         }
     }
 
-    fn in_file_order<T>(&self, table: &str, entries: impl Iterator<Item = (String, T)>) -> Vec<(String, T)> {
-        let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|(name, _)| self.line(&format!("{table}.{name}")));
-        entries
+    /// A table that is always there.
+    fn inner<'v>(&self, values: &'v Values, name: &str) -> &'v Values {
+        values.table(name).unwrap_or(values)
     }
 
-    pub(super) fn data_dir(&mut self, typed: Option<&str>) -> PathBuf {
-        let typed = typed.unwrap_or(DATA_DIR);
-        if typed.is_empty() {
-            self.problem("data_dir", "\"\": names no directory; write e.g. \"/var/lib/inboxd\"");
-        }
-        let path = self.base.join(typed);
-        if path.exists() && !path.is_dir() {
-            self.problem(
-                "data_dir",
-                format!("\"{typed}\": is not a directory; name one, or a path that does not exist yet"),
-            );
-        }
-        path
-    }
-
-    fn public_urls(&mut self, typed: &[String]) -> Vec<String> {
+    fn public_urls(&mut self, values: &Values) -> Vec<String> {
+        let typed = values.texts("public_url");
+        let urls: Vec<_> = typed.iter().filter_map(|url| self.public_url(url)).collect();
+        values.show(
+            "public_url",
+            match urls.as_slice() {
+                [] => Shown::Unset,
+                [url] => Shown::text(url),
+                several => Shown::texts(several),
+            },
+        );
         if typed.len() > PUBLIC_URLS_MAX {
             let advice = "each is tried on every delivery whose URL is signed; write fewer";
             self.problem("public_url", format!("more than {PUBLIC_URLS_MAX} URLs: {advice}"));
-            return Vec::new();
         }
-        typed.iter().filter_map(|url| self.public_url(url)).collect()
+        urls
     }
 
     fn public_url(&mut self, typed: &str) -> Option<String> {
@@ -300,151 +354,113 @@ impl Checker {
         Some(typed.to_owned())
     }
 
-    pub(super) fn listen(&mut self, raw: &RawListen) -> Listen {
-        let webhooks = self.address("listen.webhooks", raw.webhooks.as_deref().unwrap_or("127.0.0.1:8787"));
-        let admin = match raw.admin.as_deref().unwrap_or("127.0.0.1:8788") {
-            "off" => None,
-            typed => self.address("listen.admin", typed),
-        };
-        if let (Some(webhooks), Some(admin)) = (&webhooks, &admin)
-            && overlap(webhooks, admin)
-        {
-            let rule =
-                "is the public listener; the admin pages must never be there; write another port, or \"off\"";
-            self.problem("listen.admin", format!("\"{admin}\": {rule}"));
-        }
-        if let Some(Address::Tcp(address)) = &admin
-            && !address.ip().is_loopback()
-        {
-            self.warn(format!(
-                "listen.admin {address} can be reached from other machines and asks for no password"
-            ));
-        }
-        let trusted_proxies = raw.trusted_proxies.iter().filter_map(|typed| self.proxy(typed)).collect();
-        // a missing address is a problem noted above, so this one is never used
-        let webhooks = webhooks.unwrap_or(Address::Unix(PathBuf::new()));
-        Listen { webhooks, admin, trusted_proxies }
+    /// As typed, or the declared default.
+    fn duration(&mut self, table: &Values, name: &str) -> Duration {
+        let default = table.declared(name).default().and_then(|text| parse_duration(text).ok());
+        self.duration_or(table, name, default.unwrap_or_default())
     }
 
-    fn address(&mut self, key: &str, typed: &str) -> Option<Address> {
-        let rule = match typed.split_once(':') {
-            None if typed == "systemd" && key == "listen.webhooks" => return Some(Address::Systemd),
-            None if typed == "systemd" => "is for listen.webhooks only; write host:port or unix:PATH",
-            Some(("unix", "")) => "names no path; write e.g. \"unix:/run/inboxd/inboxd.sock\"",
-            // sun_path has 108 bytes, one of them a zero
-            Some(("unix", path)) if self.base.join(path).as_os_str().len() > 107 => {
-                "is longer than the 107 bytes a Unix socket's path may have"
-            }
-            Some(("unix", path)) => return Some(Address::Unix(self.base.join(path))),
-            Some(("", _)) => {
-                "has no host; write e.g. \"127.0.0.1:8787\", or \"0.0.0.0:8787\" for every network"
-            }
-            _ => match typed.to_socket_addrs().map(|mut found| found.next()) {
-                Ok(Some(address)) => return Some(Address::Tcp(address)),
-                _ => "is not an address of this machine; write e.g. \"127.0.0.1:8787\" or \"unix:PATH\"",
-            },
-        };
-        self.problem(key, format!("\"{}\": {rule}", without_user(typed)));
-        None
+    /// As typed, or a default that follows from elsewhere.
+    fn duration_or(&mut self, table: &Values, name: &str, default: Duration) -> Duration {
+        let duration = self.optional_duration(table, name).unwrap_or(default);
+        table.show(name, Shown::Text(duration_text(duration)));
+        duration
     }
 
-    fn proxy(&mut self, typed: &str) -> Option<IpAddr> {
-        let proxy = typed.parse().ok();
-        if proxy.is_none() {
-            self.problem(
-                "listen.trusted_proxies",
-                format!("\"{typed}\": is not an IP address; write e.g. \"127.0.0.1\""),
-            );
-        }
-        proxy
+    fn optional_duration(&mut self, table: &Values, name: &str) -> Option<Duration> {
+        let typed = table.text(name);
+        let duration = typed.and_then(|typed| {
+            let rule = |rule| self.problem(table.key(name), format!("\"{typed}\": {rule}"));
+            parse_duration(typed).map_err(rule).ok()
+        });
+        table.show(name, Shown::optional(duration.map(duration_text)));
+        duration
     }
 
-    fn limits(&mut self, raw: &RawLimits) -> Limits {
-        let handler_timeout =
-            self.duration("limits.handler_timeout", raw.handler_timeout.as_ref(), Duration::from_secs(2));
-        if handler_timeout > Duration::from_secs(10) {
-            self.warn(format!(
-                "limits.handler_timeout is {}; all writing waits for a handler, and senders give up after about 10s",
-                duration_text(handler_timeout)
-            ));
+    fn count(&mut self, table: &Values, name: &str) -> usize {
+        let key = table.declared(name);
+        let Kind::Count(min, max) = key.kind else { return 0 };
+        let default = key.default().and_then(|text| text.parse().ok()).unwrap_or(min);
+        let typed = table.number(name).unwrap_or(default);
+        if !(min..=max).contains(&typed) {
+            self.problem(table.key(name), format!("{typed}: must be from {min} to {max}"));
         }
-        Limits {
-            body_bytes_max: self
-                .body_bytes_max("limits.body_bytes_max", raw.body_bytes_max.as_ref())
-                .unwrap_or(1 << 20),
-            connections_max: self.count("limits.connections_max", raw.connections_max, 512, 65_536),
-            handler_timeout,
-            disk_free_min: self.size("limits.disk_free_min", raw.disk_free_min.as_ref()).unwrap_or(64 << 20),
-        }
+        table.show(name, Shown::Number(typed));
+        usize::try_from(typed).unwrap_or(usize::MAX)
     }
 
-    fn body_bytes_max(&mut self, key: &str, typed: Option<&RawSize>) -> Option<usize> {
-        let bytes = self.size(key, typed)?;
-        if !(1..=BODY_BYTES_MAX).contains(&bytes) {
-            self.problem(key, format!("{bytes}: must be from 1 to 67108864 (64MiB)"));
-            return None;
-        }
-        usize::try_from(bytes).ok()
-    }
-
-    fn retention(&mut self, raw: &RawRetention) -> Retention {
-        let payload =
-            self.duration("retention.payload", raw.payload.as_ref(), Duration::from_secs(30 * 86_400));
-        let key = self.duration("retention.key", raw.key.as_ref(), Duration::from_secs(400 * 86_400));
-        let typed = duration_text(key);
-        if key < KEY_RETENTION_MIN {
-            let rule = "must be at least \"31d\", or an event sent again after it is taken for a new one; write e.g. \"400d\"";
-            self.problem("retention.key", format!("\"{typed}\": {rule}"));
-        } else if key < payload {
-            self.problem(
-                "retention.key",
-                format!(
-                    "\"{typed}\": must not be shorter than retention.payload ({})",
-                    duration_text(payload)
-                ),
-            );
-        }
-        Retention { payload, key }
-    }
-
-    fn duration(&mut self, key: &str, typed: Option<&RawDuration>, default: Duration) -> Duration {
-        let Some(RawDuration(typed)) = typed else {
-            return default;
-        };
-        parse_duration(typed).unwrap_or_else(|rule| {
-            self.problem(key, format!("\"{typed}\": {rule}"));
+    fn size(&mut self, table: &Values, name: &str) -> u64 {
+        let default = table.declared(name).default().and_then(|text| parse_size(text).ok());
+        self.optional_size(table, name).unwrap_or_else(|| {
+            let default = default.unwrap_or_default();
+            table.show(name, Shown::Number(default));
             default
         })
     }
 
-    fn count(&mut self, key: &str, typed: Option<u64>, default: usize, max: usize) -> usize {
-        let Some(typed) = typed else { return default };
-        let count = usize::try_from(typed).ok().filter(|count| (1..=max).contains(count));
-        count.unwrap_or_else(|| {
-            self.problem(key, format!("{typed}: must be from 1 to {max}"));
-            default
-        })
+    fn optional_size(&mut self, table: &Values, name: &str) -> Option<u64> {
+        let typed = table.text(name)?;
+        let rule = |rule| self.problem(table.key(name), format!("\"{typed}\": {rule}"));
+        let bytes = parse_size(typed).map_err(rule).ok()?;
+        table.show(name, Shown::Number(bytes));
+        Some(bytes)
     }
 
-    fn size(&mut self, key: &str, typed: Option<&RawSize>) -> Option<u64> {
-        let RawSize(typed) = typed?;
-        parse_size(typed).map_err(|rule| self.problem(key, format!("\"{typed}\": {rule}"))).ok()
+    fn flag(&mut self, table: &Values, name: &str) -> bool {
+        let flag = table.flag(name).unwrap_or(table.declared(name).default() == Some("true"));
+        table.show(name, Shown::Flag(flag));
+        flag
     }
 
-    /// The value that `typed` names, or the first of `choices` where nothing is typed.
-    fn choice<T: Copy>(&mut self, key: &str, typed: Option<&str>, choices: &[(&str, T)]) -> T {
-        let default = choices[0].1;
-        let Some(typed) = typed else { return default };
-        if let Some((_, value)) = choices.iter().find(|(word, _)| *word == typed) {
-            return *value;
+    fn optional_flag(&mut self, table: &Values, name: &str) -> Option<bool> {
+        let flag = table.flag(name);
+        table.show(name, flag.map_or(Shown::Unset, Shown::Flag));
+        flag
+    }
+
+    /// As typed, or the declared default if there is one.
+    fn text(&mut self, table: &Values, name: &str) -> Option<String> {
+        let text = table.text(name).or(table.declared(name).default()).map(str::to_owned);
+        table.show(name, Shown::optional(text.as_ref()));
+        text
+    }
+
+    fn texts(&mut self, table: &Values, name: &str) -> Vec<String> {
+        let texts = table.texts(name).to_vec();
+        table.show(name, Shown::texts(&texts));
+        texts
+    }
+
+    /// What the typed word means, or the declared default's.
+    fn choice<T: Copy>(&mut self, table: &Values, name: &str, words: &Words<T>) -> T {
+        let default = table.declared(name).default().unwrap_or_default();
+        let default = *words.iter().find(|(word, _)| *word == default).unwrap_or(&words[0]);
+        let (word, value) = self.optional_choice(table, name, words).unwrap_or(default);
+        table.show(name, Shown::text(word));
+        value
+    }
+
+    fn optional_choice<T: Copy>(
+        &mut self,
+        table: &Values,
+        name: &str,
+        of: &Words<T>,
+    ) -> Option<(&'static str, T)> {
+        let typed = table.text(name)?;
+        let found = of.iter().find(|(word, _)| *word == typed).copied();
+        if found.is_none() {
+            let advice = suggest::advice(typed, words(of));
+            self.problem(table.key(name), format!("\"{typed}\": is unknown; {advice}"));
         }
-        let advice = suggest::advice(typed, choices.iter().map(|(word, _)| *word));
-        self.problem(key, format!("\"{typed}\": is unknown; {advice}"));
-        default
+        found
     }
 
-    fn secrets(&mut self, key: &str, references: &[String]) -> Vec<Secret> {
-        references.iter().filter_map(|reference| self.secret(key, reference)).collect()
+    fn secrets(&mut self, table: &Values, name: &str) -> Vec<Secret> {
+        let key = table.key(name);
+        let references = table.texts(name).iter();
+        let secrets: Vec<_> = references.filter_map(|reference| self.secret(&key, reference)).collect();
+        table.show(name, Shown::Secrets(secrets.clone()));
+        secrets
     }
 
     fn secret(&mut self, key: &str, reference: &str) -> Option<Secret> {
@@ -473,10 +489,10 @@ impl Checker {
         }
     }
 
-    fn reading_of(&self, raw: &RawSecrets, data_dir: &Path) -> Reading {
+    fn reading_of(&self, allow_shared_files: bool, data_dir: &Path) -> Reading {
         Reading {
             base: self.base.clone(),
-            allow_shared_files: raw.allow_shared_files.unwrap_or(false),
+            allow_shared_files,
             own_folder: data_dir.join(OWN_SECRETS),
             may_repair: self.missing == MissingSecrets::Make,
         }
@@ -519,19 +535,5 @@ fn without_user(url: &str) -> String {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
         (None, Some((_, rest))) => format!("***@{rest}"),
         _ => url.to_owned(),
-    }
-}
-
-/// Whether two listeners would get each other's connections.
-fn overlap(a: &Address, b: &Address) -> bool {
-    match (a, b) {
-        (Address::Tcp(a), Address::Tcp(b)) => {
-            let same_ip = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
-            a.port() == b.port() && a.port() != 0 && same_ip
-        }
-        (Address::Unix(a), Address::Unix(b)) => a == b,
-        (Address::Tcp(_), Address::Unix(_)) | (Address::Unix(_), Address::Tcp(_)) => false,
-        // what the service manager listens on is not known here
-        (Address::Systemd, _) | (_, Address::Systemd) => false,
     }
 }
