@@ -210,8 +210,8 @@ impl Queue {
         drop(self.emptied.wait_timeout_while(lock(&self.state), at_most, is_busy));
     }
 
-    /// Writes for ever. A line that cannot be written is lost; the next ones are tried all the same, because the disk may
-    /// have room again.
+    /// Writes for ever. A line that cannot be written is lost; the next ones are tried all the same, because the disk
+    /// may have room again.
     fn write_to(&self, out: &mut impl Write) {
         let (mut batch, mut untold, mut is_cut) = (Vec::new(), 0, false);
         loop {

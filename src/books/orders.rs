@@ -1,12 +1,12 @@
-//! The table `orders`: what a shop has sold and whether it is paid.
+//! The table `orders`: the orders of a shop, and whether they are paid.
 //!
-//! The application inserts and updates rows as well; what this module adds is one transition, from
-//! `awaiting_payment` to `paid`, by one conditional UPDATE that compares everything about the payment
-//! with everything about the order. It never creates money: an order is paid as a whole or not at all.
+//! The application inserts and updates rows as well. This module adds one transition, from `awaiting_payment` to
+//! `paid`, by one conditional UPDATE that compares the payment with the order: account, id, payment, total, currency
+//! and status. An order is paid as a whole or not at all.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-/// What waits for its payment.
+/// The status of an order that waits for its payment.
 pub const AWAITING_PAYMENT: &str = "awaiting_payment";
 
 /// One row of the table.
@@ -16,7 +16,7 @@ pub struct Order {
     pub account: Option<String>,
     /// The shop's own name for it.
     pub id: String,
-    /// `awaiting_payment`, `paid`, or what the application makes of it.
+    /// `awaiting_payment`, `paid`, or a status of the application's.
     pub status: String,
     /// Lower case.
     pub currency: String,
@@ -41,12 +41,12 @@ pub struct NewOrder<'a> {
     pub total: i64,
 }
 
-/// A payment that came in.
+/// A received payment.
 #[derive(Debug, Clone, Copy)]
 pub struct Payment<'a> {
     /// The provider's account; `None` for the endpoint's own.
     pub account: Option<&'a str>,
-    /// The order it names; `None` where it names none and only an order that knows the payment fits.
+    /// The order it names; `None`: it names none, and only an order with this payment fits.
     pub order_id: Option<&'a str>,
     /// The provider's payment.
     pub payment_id: &'a str,
@@ -56,7 +56,7 @@ pub struct Payment<'a> {
     pub currency: &'a str,
 }
 
-/// What a payment did.
+/// The result of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
     /// The order with this id is paid now.
@@ -69,7 +69,7 @@ pub enum Paid {
     Conflicts(String),
 }
 
-/// Opens an order; one that is there stays as it is. Returns whether it is new.
+/// Opens an order; an existing one stays as it is. Returns whether it is new.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -140,7 +140,7 @@ pub fn of_payments(conn: &Connection, payment_ids: &str) -> rusqlite::Result<Vec
     conn.prepare_cached(OF_PAYMENTS)?.query_map([payment_ids], from_row)?.collect()
 }
 
-/// Why nothing was changed.
+/// Why the payment changed nothing.
 fn explain(order: &Order, payment: &Payment<'_>) -> Paid {
     let Order { id, status, currency, total, .. } = order;
     if *total != payment.amount || *currency != payment.currency {
@@ -175,7 +175,7 @@ const OPEN: &str = "
     VALUES (?1, ?2, 'awaiting_payment', ?3, ?4, ?5)
     ON CONFLICT (coalesce(account, ''), id) DO NOTHING";
 
-// Paid as a whole and by one payment, or not at all.
+// An order is paid as a whole and by one payment, or not at all.
 const PAY: &str = "
     UPDATE main.orders
        SET status = 'paid', payment_id = ?3, paid_at_ms = ?6, updated_at_ms = ?6

@@ -113,7 +113,8 @@ impl From<OpenError> for Failure {
             OpenError::Refused { .. } => Exit::Refused,
             OpenError::Damaged { .. } => Exit::Unverified,
             OpenError::Denied(_) => Exit::Failed,
-            // a path that cannot exist is a mistake in the configuration; a disk or an owner may be corrected in an hour
+            // a path that cannot exist is a mistake in the configuration; a disk or an owner may be corrected in an
+            // hour
             OpenError::Unusable { source, .. } if is_of_the_path(source) => Exit::Config,
             OpenError::Unusable { .. } => Exit::Temporary,
             OpenError::Sql { source, .. } if open::is_busy_error(source) => Exit::Busy,

@@ -90,7 +90,8 @@ fn typed(registry: Registry) -> Exit {
     conclude(cli.verb.run(&context))
 }
 
-/// The verbs, in the order in which the help lists them. A verb is its file (arguments, help, `run`) and its lines here.
+/// The verbs, in the order in which the help lists them. A verb is its file (arguments, help, `run`) and its lines
+/// here.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Serve(serve::ServeArgs),

@@ -55,7 +55,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) method: String,
 }
 
-/// Prints one line of JSON, with the first and last bytes of the signed string. Exit 0 when the signature holds, 7 when it does not.
+/// Prints one line of JSON, with the first and last bytes of the signed string. Exit 0 when the signature holds, 7
+/// when it does not.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<(), Failure> {
     let headers = args.header.iter().map(|line| header(line)).collect::<Result<Headers, _>>()?;
     let now_s = args.now.unwrap_or_else(|| clock::now_ms() / 1000);

@@ -93,8 +93,8 @@ pub(super) struct Settings {
 }
 
 impl Background {
-    /// Starts every thread. The leases of the previous process are released before any thread works, so a lease seen later
-    /// belongs to one of these threads.
+    /// Starts every thread. The leases of the previous process are released before any thread works, so a lease seen
+    /// later belongs to one of these threads.
     pub(super) fn start(
         (worker, dispatchers): (Worker, Vec<Dispatcher>),
         (wake, outbox_wake): (&Arc<Wake>, &Arc<Wake>),

@@ -1,4 +1,4 @@
-//! The table `inboxd_meta`: the few things inboxd remembers about itself.
+//! The table `inboxd_meta`: what inboxd remembers about itself.
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
@@ -8,7 +8,7 @@ pub const LAST_START: &str = "last_start";
 /// When the latest purge ended, and what it did.
 pub const LAST_PURGE: &str = "last_purge";
 
-/// When the wall clock was last seen, by itself.
+/// The last reading of the wall clock.
 pub const CLOCK: &str = "clock";
 
 /// By how much the wall clock jumped, and when; see `timeline`.
@@ -23,13 +23,13 @@ pub const ALIVE: &str = "alive";
 /// The latest stretches of time without a daemon: a JSON array of pairs, oldest first.
 pub const OUTAGES: &str = "outages";
 
-/// Outages that are remembered.
+/// The number of outages that are remembered.
 const OUTAGES_MAX: usize = 5;
 
-/// A restart that takes no longer is none.
+/// The longest restart that is not an outage.
 const OUTAGE_MIN_MS: i64 = 1_000;
 
-/// What deliveries were answered since that start.
+/// The counts of answers since that start.
 pub const ANSWERS: &str = "answers";
 
 /// A remembered value, and when it was noted in milliseconds since the epoch.
@@ -40,7 +40,7 @@ pub fn recall(conn: &Connection, name: &str) -> rusqlite::Result<Option<(String,
     conn.prepare_cached(RECALL)?.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()
 }
 
-/// Remembers a value in place of the one before.
+/// Remembers a value, replacing the previous one.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -84,7 +84,7 @@ pub fn note_outage(tx: &Transaction<'_>, from_ms: i64, to_ms: i64) -> rusqlite::
     note(tx, OUTAGES, &serde_json::json!(newest).to_string(), to_ms)
 }
 
-/// Writes something that means nothing: whether anything can be written.
+/// Writes a value without a meaning, to find out whether writing works.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -93,7 +93,7 @@ pub fn note_probe(tx: &Transaction<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The version of inboxd's tables in an application's file; `None` where it has none of them.
+/// The version of inboxd's tables in an application's file; `None`: it has none of them.
 ///
 /// # Errors
 /// Any SQLite error.

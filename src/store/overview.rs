@@ -1,7 +1,8 @@
-//! What the instance holds, in figures: read once here, so that the command line, the page and the metrics say the same.
+//! What the instance holds, in figures: read once here, so that the command line, the page and the metrics say the
+//! same.
 //!
-//! Every figure is of one table module and is only asked for here. Nothing is written, and what the daemon says of itself
-//! ([`Liveness`]) is handed in.
+//! Every figure is of one table module and is only asked for here. Nothing is written, and what the daemon says of
+//! itself ([`Liveness`]) is handed in.
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};

@@ -1,23 +1,23 @@
-//! Rows of a table that age, found by a reader a stretch of ids at a time, for the writer to change.
+//! A page of rows in the order of their ids, judged by age: a reader finds the rows, the writer changes them.
 //!
-//! Ids rise with the order of commits, so the rows behind a young one are young as well: the stretch with the first young
-//! row is the last. A time ahead of the clock proves nothing: such a row stays and does not end the walk.
+//! Ids rise with the order of commits, so all rows after a young one are young too: the page with the first young row
+//! is the last. A time ahead of the clock proves nothing: such a row stays and does not end the walk.
 
 use rusqlite::{Connection, Params};
 
-/// A row's time may be ahead of a step's by as much: other threads read the clock as well.
+/// How far a row's time may be ahead of the step's time, because other threads read the clock as well.
 const AHEAD_MAX_MS: i64 = 86_400_000;
 
-/// A row and what matters for its age.
+/// A row, with what decides whether it may be purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// Rises with the order of commits.
     pub id: i64,
-    /// When it came, by the clock of then, in milliseconds since the epoch.
+    /// When it came, by the clock at that time, in milliseconds since the epoch.
     pub at_ms: i64,
     /// It may be purged once it is old.
     pub may_go: bool,
-    /// It has what is purged, and still needs it: it is looked at again.
+    /// It has a payload or key that it still needs: look at it again later.
     pub waits: bool,
 }
 
@@ -35,22 +35,22 @@ impl Row {
     }
 }
 
-/// What becomes of some rows, in the order of their ids.
+/// The judgement of a page of rows, in the order of their ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Those that are old and may go.
+    /// Old rows that may be purged.
     pub ids: Vec<i64>,
-    /// Those that were passed over, and may go later.
+    /// Old rows that still wait, and may be purged later.
     pub waiting: Vec<i64>,
     /// The last row before the first that is young.
     pub last_id: Option<i64>,
-    /// A young row was met: behind this stretch there is nothing to do.
+    /// A young row was found: there is nothing to do after this page.
     pub is_over: bool,
 }
 
 impl Page {
-    /// Judges rows: old is what came before `before_ms`, where `shift_ms` tells by how much the clock of a row was
-    /// wrong.
+    /// Judges rows: a row is old if it came before `before_ms`; `shift_ms` returns by how much the clock was wrong
+    /// when a row came.
     pub fn of(rows: &[Row], before_ms: i64, now_ms: i64, shift_ms: impl Fn(i64) -> i64) -> Self {
         let mut stretch = Self::default();
         for row in rows {
@@ -61,7 +61,7 @@ impl Page {
             if is_old && row.may_go {
                 stretch.ids.push(row.id);
             }
-            // from the first young row on, the next walk looks again
+            // the next walk begins at the first young row
             if !stretch.is_over {
                 stretch.last_id = Some(row.id);
                 if (row.may_go && !is_old) || (row.waits && !row.may_go) {

@@ -1,23 +1,23 @@
-//! The table `reviews`: all that waits for a person.
+//! The table `reviews`: questions for a person.
 //!
-//! A review is opened in the transaction of what it is about and closed with a note: by a person, or because
-//! what it is about went through after all.
+//! A review is opened in the transaction of its event or row. A person closes it with a note, or it closes by itself
+//! when the event or row succeeds after all.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-/// Why a person is asked.
+/// The kind of question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An event that cannot be applied.
     Quarantined,
     /// A known event id came again with another body.
     BodyConflict,
-    /// A known body came again under another id that nobody signed.
+    /// A known body came again under another, unsigned id.
     Replay,
     /// An outbox row that was given up; or an event whose deliveries all failed, so that it is not stored: its
     /// subject is `<endpoint>/<event id>`.
     Undelivered,
-    /// An outbox row that may or may not have had its effect, and cannot be asked again.
+    /// An outbox row that may have had its effect, and must not be sent again.
     OutcomeUnknown,
 }
 
@@ -50,8 +50,8 @@ pub fn open(
     Ok(())
 }
 
-/// Closes what is open about an event because it did not go through: now it has. That another body came under
-/// its id remains a question.
+/// Closes the open reviews about an event that has succeeded now. A review about another body under its id stays
+/// open.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -65,7 +65,7 @@ pub fn close_on_event(
     Ok(())
 }
 
-/// Closes the question about an event whose deliveries all failed: one of them did not, and it is stored.
+/// Closes the review about an event whose deliveries all failed: a later delivery succeeded, and it is stored.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -127,9 +127,9 @@ pub struct Review {
     pub event_id: String,
     /// When it was opened, in milliseconds since the epoch.
     pub opened_at_ms: i64,
-    /// When somebody closed it.
+    /// When it was closed.
     pub resolved_at_ms: Option<i64>,
-    /// What they decided.
+    /// What the person decided.
     pub note: Option<String>,
 }
 
@@ -157,7 +157,7 @@ pub fn list(conn: &Connection, all: bool, limit: u32) -> rusqlite::Result<Vec<Re
     conn.prepare_cached(LIST)?.query_map((all, limit), review)?.collect()
 }
 
-/// Closes one review with what was decided. `false`: there is no open review of that number.
+/// Closes one review with the person's note. `false`: no open review has that number.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -179,7 +179,7 @@ fn review(row: &Row<'_>) -> rusqlite::Result<Review> {
     })
 }
 
-/// How many wait for a person.
+/// The number of open reviews.
 ///
 /// # Errors
 /// Any SQLite error.

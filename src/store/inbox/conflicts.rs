@@ -1,7 +1,8 @@
-//! The table `webhook_conflicts`: the other bodies of an event id that came with several.
+//! The table `webhook_conflicts`: other bodies that came under a known event id.
 //!
-//! The first body is the event; each further one is kept beside it, once and so many at most, until a person puts it to
-//! work as an event of its own or the payloads of the event are purged. Nothing here decides whether bodies contradict.
+//! The first body is the event. Each further body is kept once, up to a limit, until a person puts it to work as an
+//! event of its own or the event's payload is purged. This module does not decide whether bodies contradict each
+//! other.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
@@ -10,17 +11,17 @@ use super::{bytes_of, payload};
 use crate::signature::Envelope;
 use crate::verify::VerifiedEvent;
 
-/// Other bodies kept of one event: whoever can sign could fill the disk otherwise.
+/// The most other bodies kept per event: without a limit a signing sender could fill the disk.
 pub const KEPT_MAX: i64 = 8;
 
-/// What became of another body.
+/// What was done with another body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// It is kept from now on.
     New,
     /// The same one came before.
     Before,
-    /// It is not: [`KEPT_MAX`] are.
+    /// It is not kept: [`KEPT_MAX`] are.
     Full,
 }
 
@@ -69,7 +70,7 @@ pub struct Conflict {
     pub payload_bytes: Option<i64>,
     /// When it came first, in milliseconds since the epoch.
     pub received_at_ms: i64,
-    /// The key under which it was put to work; `None`: it was not.
+    /// The key under which it was put to work; `None`: not done.
     pub worked_as: Option<String>,
 }
 
@@ -81,7 +82,7 @@ pub fn of_event(conn: &Connection, endpoint: &str, event_id: &str) -> rusqlite::
     conn.prepare_cached(OF_EVENT)?.query_map((endpoint, event_id), conflict)?.collect()
 }
 
-/// The stored bytes of one of them; `None` once purged, or where there is no such row.
+/// The stored bytes of one of them; `None`: purged, or no such row.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -91,8 +92,8 @@ pub fn payload_of(conn: &Connection, id: i64) -> rusqlite::Result<Option<Vec<u8>
     Ok(payload.and_then(bytes_of))
 }
 
-/// Makes an event of its own of another body, which waits for work. Returns its row and its key; `None` where that was
-/// done before or the body was purged.
+/// Makes a pending event of another body. Returns its row and its key; `None`: that was done before, or the body was
+/// purged.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -139,7 +140,7 @@ const OF_EVENT: &str = "
 const PAYLOAD_OF: &str = "
     SELECT payload FROM main.webhook_conflicts WHERE id = ?1";
 
-// The replay key of the first event is not this body's: a person has decided, so none is needed.
+// The row needs no replay key: a person has decided that this body is an event.
 const MAKE_EVENT: &str = "
     INSERT INTO main.webhook_inbox
            (provider, endpoint, event_id, event_type, object_id, account, livemode, api_version,

@@ -1,21 +1,21 @@
-//! The table `webhook_failures`: genuine deliveries whose work failed, and of which nothing else is stored because
-//! the provider sends them again.
+//! The table `webhook_failures`: genuine deliveries whose work failed. Nothing else of them is stored, because the
+//! provider sends them again.
 //!
-//! A row is written in the commit that undoes the work, and removed by the one that stores the event after all. It
-//! never holds a body, and the table never grows without limit.
+//! A row is written in the commit that undoes the work, and removed by the commit that stores the event after all. It
+//! never contains a body, and the table has a limit.
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-/// Rows kept at most: the latest.
+/// The most rows; the latest are kept.
 const ROWS_MAX: i64 = 10_000;
 
-/// Rows removed at once where there are more: a look at the whole table is not taken for each.
+/// Rows removed at once above the limit, so that the whole table is not searched for each new row.
 const ROWS_REMOVED: i64 = 1_000;
 
-/// Of an error's text, in bytes.
+/// The most bytes of an error's text.
 const ERROR_BYTES_MAX: usize = 1024;
 
-/// Rows that one look at what was given up takes.
+/// The most rows taken out at once.
 const GIVEN_UP_MAX: i64 = 100;
 
 /// A delivery whose work failed.
@@ -31,7 +31,7 @@ pub struct Failed<'a> {
     pub error: &'a str,
 }
 
-/// Notes the failure, or one more of the same event.
+/// Notes a failure, or counts one more of the same event.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -64,7 +64,7 @@ pub struct FailingEvent {
     pub event_type: Option<String>,
     /// The provider's id.
     pub event_id: String,
-    /// Of the latest delivery.
+    /// The error of the latest delivery.
     pub error: String,
     /// Deliveries that failed.
     pub count: i64,
@@ -74,7 +74,7 @@ pub struct FailingEvent {
     pub last_at_ms: i64,
 }
 
-/// Takes out the events of an endpoint that failed for the first time before `before_ms`, at most a hundred.
+/// Removes and returns the events of an endpoint that first failed before `before_ms`, at most a hundred.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -92,7 +92,7 @@ pub fn take_given_up(
     Ok(given_up)
 }
 
-/// The failing event with this id, the latest where several endpoints have one.
+/// The failing event with this id, the latest if several endpoints have one.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -119,7 +119,7 @@ pub struct FailingType {
     pub events: i64,
     /// Deliveries of them that failed.
     pub deliveries: i64,
-    /// Of the latest.
+    /// The error of the latest delivery.
     pub error: String,
     /// When the first of them came, in milliseconds since the epoch.
     pub first_at_ms: i64,
@@ -127,7 +127,7 @@ pub struct FailingType {
     pub last_at_ms: i64,
 }
 
-/// What fails now, by endpoint and type, the latest first, at most fifty.
+/// The failing events by endpoint and type, the latest first, at most fifty.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -222,7 +222,7 @@ const BY_TYPE: &str = "
      ORDER BY 6 DESC
      LIMIT 50";
 
-// The key begins with the endpoint, but the table is never long.
+// Scans the table: the key begins with the endpoint, and the table is short.
 const FIND: &str = "
     SELECT endpoint, event_type, event_id, error, count, first_at_ms, last_at_ms
       FROM main.webhook_failures

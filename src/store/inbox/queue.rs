@@ -1,7 +1,7 @@
 //! The inbox as a queue: claim, settle, requeue.
 //!
 //! A claim counts the attempt and is committed before the work starts, so an event that kills the process
-//! still runs out of attempts. Every settling statement checks the lease: who lost it changes nothing.
+//! still runs out of attempts. Every settling statement checks the lease: a worker that lost its lease changes nothing.
 //! The rules hold for several processes on one file.
 
 use rusqlite::types::Value;
@@ -10,20 +10,20 @@ use rusqlite::{Connection, Row, Transaction};
 use super::State;
 use crate::signature::Envelope;
 
-/// Whose fault a failed attempt was.
+/// The cause of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The handler's own.
+    /// The handler returned an error.
     Handler,
-    /// The handler's, which ran too long.
+    /// The handler ran too long.
     Timeout,
-    /// The storage's: the attempt is excused.
+    /// The storage failed: the attempt is excused.
     Storage,
-    /// Nobody's: something it needs is not there yet.
+    /// Something that the event needs does not exist yet: the attempt is excused.
     Parked,
     /// Unknown: the process died, or was stopped for longer than the lease.
     Lost,
-    /// The event's own: it cannot be applied.
+    /// The event's content: it cannot be applied.
     Content,
 }
 
@@ -74,27 +74,27 @@ pub struct Claimed {
     pub query: Option<String>,
     /// The exact bytes.
     pub payload: Vec<u8>,
-    /// What stood around it in a batch.
+    /// The body's text around it in a batch.
     pub envelope: Option<Envelope>,
 }
 
-/// A row that had used up its attempts and waits for a person now.
+/// A row that has used up its attempts and now waits for a person.
 #[derive(Debug, Clone)]
 pub struct Exhausted {
     /// The endpoint's name.
     pub endpoint: String,
     /// The key.
     pub event_id: String,
-    /// What people are told about it.
+    /// The reason for the review.
     pub reason: String,
 }
 
-/// What came of looking for work.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// The rows that are ours, the one that has been due for longest first.
+    /// The claimed rows, the one that has been due for longest first.
     pub work: Vec<Claimed>,
-    /// The rows that were taken out of work instead.
+    /// The rows that were quarantined instead.
     pub exhausted: Vec<Exhausted>,
 }
 
@@ -105,26 +105,26 @@ impl Claims {
     }
 }
 
-/// What a claim is made with.
+/// The terms of a claim.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimTerms<'a> {
     /// The endpoints whose handlers are here.
     pub endpoints: &'a [String],
-    /// Unique for this call; each row's lease adds its place in it.
+    /// Unique for this call; each row's lease appends its index.
     pub lease_id: &'a str,
     /// How long the rows are held, in milliseconds.
     pub lease_ms: i64,
-    /// Attempts an event has.
+    /// The most attempts of an event.
     pub attempts_max: i64,
     /// Rows claimed at most.
     pub rows_max: u32,
-    /// Only rows whose attempt never ended (`true`), or only those that nobody works on.
+    /// `true`: only rows whose attempt never ended; `false`: only pending rows.
     pub takeover: bool,
     /// The time of this step.
     pub now_ms: i64,
 }
 
-/// Bodies of one claim together, in bytes: more are left to the next. A single larger one is claimed alone.
+/// The most bytes of all bodies of one claim; a larger single body is claimed alone.
 const CLAIM_BYTES_MAX: i64 = 4 << 20;
 
 /// A row that may be claimed.
@@ -157,7 +157,7 @@ pub fn claim_due(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Resu
     Ok(claims)
 }
 
-/// The rows to claim: each endpoint's own are found by the index, so what waits elsewhere is not read.
+/// The rows to claim. The index finds each endpoint's rows, so the backlog of other endpoints is not read.
 fn due(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Result<Vec<Due>> {
     let state = if terms.takeover { State::Processing } else { State::Pending };
     let mut found = Vec::new();
@@ -199,19 +199,19 @@ fn take(
     Ok(claimed)
 }
 
-/// What came of asking for one row.
+/// The result of claiming one row.
 #[derive(Debug)]
 pub enum OneClaim {
-    /// It is ours.
+    /// The row is claimed.
     Work(Box<Claimed>),
-    /// Somebody else works on it, until then at most.
+    /// Another worker has it, at most until this time.
     HeldUntil(i64),
     /// It needs no work, or a person.
     Settled,
 }
 
-/// Claims this row, whenever it is due, unless somebody holds it: for work that a sender waits for. `held_ms` is
-/// how much longer this very process holds it, if it does.
+/// Claims this row, due or not, unless it is leased: for work that a sender waits for. `held_ms` is how much longer
+/// this very process holds it, if it does.
 ///
 /// # Errors
 /// Any SQLite error; nothing was claimed then.
@@ -229,7 +229,7 @@ pub fn claim_one(
         "processing" if let Some(left_ms) = held_ms => {
             return Ok(OneClaim::HeldUntil(now_ms.saturating_add(left_ms)));
         }
-        // a lease that ends later than any lease of ours is the work of a clock that was set back
+        // a lease that ends later than any lease of ours was made before the clock was set back
         "processing" if (now_ms..=now_ms + lease_ms).contains(&(available_at_ms - 1)) => {
             return Ok(OneClaim::HeldUntil(available_at_ms));
         }
@@ -315,7 +315,7 @@ pub fn give_back(
     Ok(given == 1)
 }
 
-/// Has a row that nobody holds wait for something, and be looked at again at `next_at_ms`. The attempt that found that
+/// Parks an unleased row that waits for something else; it is due again at `next_at_ms`. The attempt that found this
 /// out is excused.
 ///
 /// # Errors
@@ -325,12 +325,12 @@ pub fn park(tx: &Transaction<'_>, id: i64, waits_for: &str, next_at_ms: i64) -> 
     Ok(())
 }
 
-/// What stands in `last_error` of a parked row.
+/// The `last_error` of a parked row.
 pub fn waiting_text(waits_for: &str) -> String {
     format!("waits for {waits_for}")
 }
 
-/// What the parked events of an endpoint wait for may be there: they are due now.
+/// Makes the parked events of an endpoint due now, because what they wait for may exist.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -344,7 +344,7 @@ pub fn wake_waiting(
     Ok(())
 }
 
-/// A parked row is due now: its event was sent again. Others are not touched.
+/// Makes a parked row due now, because its event was sent again. Other rows are not touched.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -353,7 +353,7 @@ pub fn wake(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Gives a held row back on which no work was done, due at once; the attempt is excused. `false`: the lease is
+/// Gives back a held row on which no work was done, due at once; the attempt is excused. `false`: the lease is
 /// lost, nothing was changed.
 ///
 /// # Errors
@@ -375,9 +375,8 @@ fn close_attempt(
     Ok(())
 }
 
-/// Puts an event that waits for a person or for its next attempt, or that nobody took, back to work now. The
-/// attempts so far are excused and stay in the history. Returns whether there was anything to do: an event that
-/// is done, being worked on, or whose body was purged is not touched.
+/// Puts an event back to work now that is pending, quarantined or ignored. Earlier attempts are excused and stay in the
+/// history. Returns `false` if there was nothing to do: the event is done, being worked on, or its body was purged.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -385,8 +384,8 @@ pub fn requeue(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<b
     Ok(tx.prepare_cached(REQUEUE)?.execute((id, now_ms))? == 1)
 }
 
-/// At a start, what another process held of these endpoints (a JSON array) is held by nobody: it is due at
-/// once. Returns how many.
+/// At a start, releases the previous process's leases on the events of these endpoints (a JSON array) and makes the
+/// events due now. Returns how many.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -394,8 +393,8 @@ pub fn release_all(tx: &Transaction<'_>, endpoints: &str, now_ms: i64) -> rusqli
     tx.prepare_cached(RELEASE_ALL)?.execute((now_ms, endpoints))
 }
 
-/// After the clock was set back: each row of these endpoints (a JSON array) waits as long from now on as it was
-/// meant to wait after its latest attempt, and none longer than `wait_max_ms`. Returns how many were changed.
+/// After the clock was set back, corrects the waits of the rows of these endpoints (a JSON array): each waits from now
+/// on as long as was intended after its latest attempt, at most `wait_max_ms`. Returns how many were changed.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -408,8 +407,8 @@ pub fn clamp_due(
     tx.prepare_cached(CLAMP_DUE)?.execute((endpoints, wait_max_ms, now_ms))
 }
 
-/// Takes the events of this endpoint out of work that nobody has asked for since `before_ms`: a person is asked
-/// instead. `jumps` are those of the clock, see [`crate::work::timeline::Timeline::of_events`]. Returns their keys, at most a
+/// Quarantines the events of this endpoint (proxy mode) that no sender has sent since `before_ms`; a person is asked.
+/// `jumps` are those of the clock, see [`crate::work::timeline::Timeline::of_events`]. Returns their keys, at most a
 /// hundred.
 ///
 /// # Errors
@@ -458,7 +457,7 @@ pub struct Attempt {
     pub ended_at_ms: Option<i64>,
     /// `done`, `ignored`, `quarantined`, `failed`, `excused` or `lost`.
     pub result: Option<String>,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
 }
 
@@ -505,8 +504,8 @@ fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
     })
 }
 
-// The states stand twice where one of them is asked for: without the list SQLite does not see that the index
-// `webhook_inbox_due` holds every such row, and would read the table.
+// A condition on one state repeats the list of both: without the list SQLite does not see that the index
+// `webhook_inbox_due` has every such row, and reads the whole table. On a large file every start blocked the writer so.
 const DUE: &str = "
     SELECT available_at_ms, id, attempts - attempts_excused, octet_length(payload)
       FROM main.webhook_inbox
@@ -614,7 +613,7 @@ const GIVE_UP: &str = "
 const STATE_OF: &str = "
     SELECT state, available_at_ms FROM main.webhook_inbox WHERE id = ?1";
 
-// What came, or was tried, later than now was so by another clock: what it was given to wait begins now.
+// A row that came, or was tried, later than now has a time of another clock: its wait begins now.
 const CLAMP_DUE: &str = "
     UPDATE main.webhook_inbox AS waiting
        SET available_at_ms = ?3 + min(?2, coalesce(

@@ -1,9 +1,9 @@
-//! What came in lately, in numbers. Where a time begins is looked for as in a dictionary: ids rise with the order of
-//! commits. From there a bounded number of rows is read, never the whole table.
+//! Figures of recent activity. The first row of a period is found by binary search, because ids rise with the order of
+//! commits. From there a limited number of rows is read, never the whole table.
 
 use rusqlite::{Connection, OptionalExtension};
 
-/// Rows of a time read at most, the newest of them: each is a page of its own where bodies are kept.
+/// The most rows read per period, the newest ones: with a body, each row is a page of the file.
 pub const ROWS_MAX: u32 = 10_000;
 
 /// The events of one type.
@@ -18,7 +18,7 @@ pub struct OfType {
 }
 
 impl OfType {
-    /// How many of a hundred deliveries were further ones, in words.
+    /// The share of further deliveries, in percent, as text.
     pub fn rate(&self) -> String {
         let deliveries = self.events.saturating_add(self.duplicates);
         format!("{} %", self.duplicates.saturating_mul(100) / deliveries.max(1))
@@ -62,7 +62,7 @@ pub fn took(conn: &Connection, since_ms: i64) -> rusqlite::Result<Option<Took>> 
     Ok(at(50).zip(at(95)).zip(at(100)).map(|((p50_ms, p95_ms), max_ms)| Took { p50_ms, p95_ms, max_ms }))
 }
 
-/// Whether more came since than is read.
+/// Whether more events came since then than are read.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -70,7 +70,7 @@ pub fn is_cut(conn: &Connection, since_ms: i64) -> rusqlite::Result<bool> {
     Ok(super::last_id(conn)? - last_id_before(conn, since_ms)? > i64::from(ROWS_MAX))
 }
 
-/// The latest event before a time, by halving.
+/// The latest event before a time, by binary search.
 fn last_id_before(conn: &Connection, time_ms: i64) -> rusqlite::Result<i64> {
     let mut next = conn.prepare_cached(NEXT_AFTER)?;
     let (mut low, mut high) = (0, super::last_id(conn)?);

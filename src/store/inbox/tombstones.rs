@@ -1,7 +1,7 @@
-//! The inbox ages: payloads go first, the keys that make redeliveries harmless much later.
+//! Purging the inbox: payloads first, the keys that make redeliveries harmless much later.
 //!
-//! Only events that need no more work age; what waits for a worker or a person is kept whole. Rows are found
-//! by a reader, a stretch of ids at a time, and changed by the writer, a few hundred at a time.
+//! Only finished events are purged; events that wait for a worker or a person are kept whole. A reader finds the rows,
+//! a page at a time, and the writer changes a few hundred at a time.
 
 use rusqlite::{Connection, Transaction};
 
@@ -41,7 +41,7 @@ pub fn drop_payloads(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize>
     tx.prepare_cached(DROP_PAYLOADS)?.execute([ids])
 }
 
-/// Forgets these rows (a JSON array of ids) for good.
+/// Deletes these rows (a JSON array of ids).
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.

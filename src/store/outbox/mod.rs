@@ -1,8 +1,8 @@
-//! The tables `outbox`, `outbox_attempts` and `outbox_destinations`: what must happen outside this file, written in the
-//! event's own transaction, and how its delivery goes.
+//! The tables `outbox`, `outbox_attempts` and `outbox_destinations`: requests that are queued in the event's own
+//! transaction, and their delivery.
 //!
-//! A row is unique by its operation key, the effect's own name: asking twice for one effect queues it
-//! once. A delivered row is never sent again. This module never talks to the network.
+//! A row is unique by its operation key, the effect's own name: queueing one effect twice makes one row. A delivered
+//! row is never sent again. This module never talks to the network.
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
@@ -13,7 +13,7 @@ use crate::store::page;
 
 pub mod queue;
 
-/// The longest operation key, in bytes: what HTTP APIs take as an idempotency key.
+/// The longest operation key, in bytes: HTTP APIs accept idempotency keys of this length.
 const KEY_BYTES_MAX: usize = 255;
 
 /// A row to queue.
@@ -69,7 +69,7 @@ pub fn enqueue(tx: &Transaction<'_>, operation: &NewOperation<'_>, now_ms: i64) 
     Ok(inserted == 1)
 }
 
-/// What was asked for under an operation key.
+/// The request queued under an operation key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queued {
     /// The destination's name.
@@ -79,7 +79,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Whether the same is asked for again, as far as can still be told.
+    /// Whether `other` is the same effect, compared on the fields that are not purged yet.
     pub fn is(&self, asked: &Self) -> bool {
         self.destination == asked.destination
             && (self.payload == Value::Null || self.payload == asked.payload)
@@ -120,7 +120,7 @@ pub fn payloads_of(
     page::Row::find(conn, PAYLOADS_OF, (ids, before_ms, now_ms))
 }
 
-/// After the clock jumped: a row has been failing since then for as long as it had before.
+/// After the clock jumped, corrects since when rows have been failing.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -129,7 +129,7 @@ pub fn shift_failing(tx: &Transaction<'_>, shift_ms: i64, now_ms: i64) -> rusqli
     Ok(())
 }
 
-/// The latest of the newest rows whose time is this far from `now_ms` or farther: it was queued by another clock.
+/// The latest of the newest rows whose time differs from `now_ms` by at least this much: the clock was another one.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -137,8 +137,8 @@ pub fn last_id_far_from(conn: &Connection, now_ms: i64, apart_ms: i64) -> rusqli
     conn.query_row(LAST_ID_FAR_FROM, (now_ms, apart_ms), |row| row.get(0))
 }
 
-/// Drops what these delivered rows (a JSON array of ids) have sent and were answered. Their keys stay: the
-/// same effect is not queued again.
+/// Purges payloads and answers of these delivered rows (a JSON array of ids). Their keys stay, so that the same effect
+/// is not queued again.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -147,7 +147,7 @@ pub fn drop_payloads(tx: &Transaction<'_>, ids: &str) -> rusqlite::Result<usize>
     tx.prepare_cached(DROP_PAYLOADS)?.execute([ids])
 }
 
-/// The newest row; 0 where there is none.
+/// The newest row; 0: none.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -193,7 +193,7 @@ pub fn dead_count(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached(DEAD_COUNT)?.query_row([], |row| row.get(0))
 }
 
-/// What is known of one destination.
+/// The state of one destination.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// The destination's name.
@@ -204,17 +204,17 @@ pub struct Standing {
     pub oldest_pending_ms: Option<i64>,
     /// Rows that were given up.
     pub dead: i64,
-    /// Since when nothing is sent there, and why.
+    /// Since when it is paused, and why.
     pub paused: Option<(i64, String)>,
-    /// Since when the row that has been failing for longest fails.
+    /// Since when the row fails that has been failing for longest.
     pub failing_since_ms: Option<i64>,
-    /// Since when only one request at a time is tried.
+    /// Since when the circuit is open: one request at a time is tried.
     pub circuit_open_since_ms: Option<i64>,
     /// Results that came after their lease was lost.
     pub stale_results: i64,
 }
 
-/// Every destination that has undelivered or dead rows, or of which something else is known, by name.
+/// Every destination that has undelivered or dead rows or a state of its own, by name.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -237,7 +237,7 @@ pub fn standings(conn: &Connection) -> rusqlite::Result<Vec<Standing>> {
         .collect()
 }
 
-/// Rows that wait for destinations which are none of these (a JSON array), by the destination's name.
+/// Rows that wait for destinations outside this list (a JSON array), by the destination's name.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -263,7 +263,7 @@ pub fn resume(tx: &Transaction<'_>, destination: &str) -> rusqlite::Result<bool>
     Ok(tx.prepare_cached(RESUME)?.execute([destination])? == 1)
 }
 
-/// Whether nothing is sent to a destination.
+/// Whether a destination is paused.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -271,7 +271,7 @@ pub fn is_paused(conn: &Connection, destination: &str) -> rusqlite::Result<bool>
     conn.prepare_cached(IS_PAUSED)?.exists([destination])
 }
 
-/// Remembers that only one request at a time is tried, or (`None`) that all is well again.
+/// Remembers that the circuit is open, or (`None`) that it is closed.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -325,7 +325,7 @@ pub struct Operation {
     pub response_status: Option<i64>,
     /// The beginning of its body.
     pub response_excerpt: Option<String>,
-    /// What was kept of the answer.
+    /// The part of the answer that was kept.
     pub result: Option<String>,
     /// When it was queued.
     pub created_at_ms: i64,
@@ -373,7 +373,7 @@ pub fn list(conn: &Connection, filter: &Filter, limit: u32) -> rusqlite::Result<
     conn.prepare_cached(&format!("{MATCHING} {order}"))?.query_map(wanted, operation)?.collect()
 }
 
-/// Rows that match and come after row `after_id`, oldest first, at most `limit`: a long list in stretches.
+/// Rows that match and come after row `after_id`, oldest first, at most `limit`: one page of a long list.
 ///
 /// # Errors
 /// Any SQLite error, also when the read takes too long.
@@ -410,7 +410,7 @@ pub fn find(conn: &Connection, id: i64) -> rusqlite::Result<Option<Operation>> {
     conn.prepare_cached(FIND)?.query_row([id], operation).optional()
 }
 
-/// The rows that an event led to, oldest first, at most a hundred.
+/// The rows of an event, oldest first, at most a hundred.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -494,7 +494,7 @@ const ENQUEUE: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12)
     ON CONFLICT (operation_key) DO NOTHING";
 
-// A row that was delivered within a day ages from then on. A time of delivery ahead of the clock proves nothing.
+// A row that was delivered within a day ages from its delivery. A time of delivery ahead of the clock proves nothing.
 const PAYLOADS_AFTER: &str = "
     SELECT id,
            CASE WHEN delivered_at_ms BETWEEN created_at_ms AND created_at_ms + 86400000 THEN delivered_at_ms

@@ -1,13 +1,13 @@
 //! The outbox as a queue: claim, settle, retry.
 //!
 //! A claim counts the attempt and is committed before the request is made. Every settling statement checks the
-//! lease: who lost it changes nothing. The rules hold for several processes on one file.
+//! lease: a dispatcher that lost its lease changes nothing. The rules hold for several processes on one file.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::bytes;
 
-/// Rows of waiting objects passed over in one claim.
+/// The most rows passed over in one claim because their object has an earlier row.
 const PASSED_OVER_MAX: usize = 200;
 
 /// A row that one dispatcher holds until its lease ends.
@@ -47,22 +47,22 @@ pub struct Claimed {
     pub first_sent_at_ms: Option<i64>,
     /// When this attempt was claimed.
     pub claimed_at_ms: i64,
-    /// Whether the rows of its object go one after the other.
+    /// Whether the rows of its object are sent one after the other.
     pub in_order: bool,
 }
 
-/// What a claim is made with.
+/// The terms of a claim.
 #[derive(Clone, Copy)]
 pub struct ClaimTerms<'a> {
     /// The destination's name.
     pub destination: &'a str,
-    /// Whether the rows of one business object go one after the other.
+    /// Whether the rows of one business object are sent one after the other.
     pub in_order: bool,
     /// Unique for this claim.
     pub lease_id: &'a str,
     /// How long the row is held, in milliseconds.
     pub lease_ms: i64,
-    /// For how long a row is passed over whose object waits for another, in milliseconds.
+    /// How long a row is passed over if an earlier row of its object waits, in milliseconds.
     pub pass_over_ms: i64,
     /// How much longer this very process holds a row, in milliseconds, by a clock that cannot be set.
     pub held_ms: &'a dyn Fn(i64) -> Option<i64>,
@@ -76,12 +76,12 @@ impl std::fmt::Debug for ClaimTerms<'_> {
     }
 }
 
-/// What came of looking for work.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Claim {
-    /// A row, and it is ours.
+    /// The claimed row.
     Work(Box<Claimed>),
-    /// Only rows that wait for another one of their object were found so far: look again.
+    /// So far only rows were found that wait for an earlier row of their object: look again.
     PassedOver,
     /// Nothing is due.
     Nothing,
@@ -101,7 +101,7 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
             return Ok(Claim::Nothing);
         };
         if was_sending && let Some(left_ms) = (terms.held_ms)(id) {
-            // only the clock says that its lease ended
+            // the lease ended by the wall clock only, which was set; this process still holds the row
             tx.prepare_cached(PASS_OVER)?.execute((id, terms.now_ms.saturating_add(left_ms)))?;
             continue;
         }
@@ -109,7 +109,7 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
             && let Some(object_id) = &object_id
             && tx.prepare_cached(MUST_WAIT)?.exists((terms.destination, object_id, id))?
         {
-            // it is looked at again when the one before it is settled, or else after a while
+            // it is due again when the row before it is settled, or after a while
             tx.prepare_cached(PASS_OVER)?.execute((id, terms.now_ms + terms.pass_over_ms))?;
             continue;
         }
@@ -125,7 +125,7 @@ pub fn claim_next(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Res
     Ok(Claim::PassedOver)
 }
 
-/// What an attempt came to, for its row in the history.
+/// The result of an attempt, for its row in the history.
 #[derive(Debug, Clone, Default)]
 pub struct Ending {
     /// How long the request took.
@@ -134,11 +134,11 @@ pub struct Ending {
     pub status: Option<u16>,
     /// The first KiB of its body.
     pub excerpt: Option<String>,
-    /// What went wrong; `None`: it was delivered.
+    /// The error; `None`: it was delivered.
     pub error: Option<String>,
 }
 
-/// What becomes of a row after a failed attempt.
+/// What follows a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// It is tried again at this time.
@@ -174,7 +174,7 @@ pub fn deliver(
     Ok(true)
 }
 
-/// Gives a held row back, or up, after a failed attempt; `may_have_had_effect` starts the life of its key.
+/// Requeues or gives up a held row after a failed attempt; `may_have_had_effect` starts the lifetime of its key.
 /// `false`: the lease is lost, nothing was changed.
 ///
 /// # Errors
@@ -230,7 +230,7 @@ fn close_attempt(
     Ok(())
 }
 
-/// The next row of the object need not wait any longer.
+/// Makes the next row of the object due.
 fn release_next(tx: &Transaction<'_>, claimed: &Claimed, now_ms: i64) -> rusqlite::Result<()> {
     if claimed.in_order
         && let Some(object_id) = &claimed.object_id
@@ -240,8 +240,8 @@ fn release_next(tx: &Transaction<'_>, claimed: &Claimed, now_ms: i64) -> rusqlit
     Ok(())
 }
 
-/// Puts a row that waits or was given up back to work now, with all the time it has for that. A row that is
-/// delivered, or being sent, is not touched. Returns whether there was anything to do.
+/// Makes a pending or dead row due now and starts its `give_up_after` again. A row that is delivered or being sent is
+/// not touched. Returns whether there was anything to do.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -249,7 +249,7 @@ pub fn requeue(tx: &Transaction<'_>, id: i64, now_ms: i64) -> rusqlite::Result<b
     Ok(tx.prepare_cached(REQUEUE)?.execute((id, now_ms))? == 1)
 }
 
-/// At a start, what another process was sending is sent by nobody: it is due at once. Returns how many.
+/// At a start, releases the previous process's leases and makes the rows due now. Returns how many.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -257,8 +257,8 @@ pub fn release_all(tx: &Transaction<'_>, destination: &str, now_ms: i64) -> rusq
     tx.prepare_cached(RELEASE_ALL)?.execute((destination, now_ms))
 }
 
-/// After the clock was set back: each row waits as long from now on as it was meant to wait after its latest
-/// attempt, and none longer than `wait_max_ms`. Returns how many were changed.
+/// After the clock was set back, corrects the waits: each row waits from now on as long as was intended after its
+/// latest attempt, at most `wait_max_ms`. Returns how many were changed.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -311,7 +311,7 @@ const NEXT_DUE_ROW: &str = "
      ORDER BY available_at_ms, id
      LIMIT 1";
 
-// Another row of the object is before this one, or is being sent.
+// An earlier row of the object exists, or one is being sent.
 const MUST_WAIT: &str = "
     SELECT 1
       FROM main.outbox
@@ -324,7 +324,7 @@ const MUST_WAIT: &str = "
 const PASS_OVER: &str = "
     UPDATE main.outbox SET available_at_ms = ?2 WHERE id = ?1";
 
-// An attempt that never ended may have had its effect: the life of the key began with it.
+// An attempt that never ended may have had its effect, so the lifetime of the key began with it.
 const CLAIM: &str = "
     UPDATE main.outbox
        SET state = 'sending', attempts = attempts + 1, lease_id = ?2, available_at_ms = ?3,
@@ -333,7 +333,7 @@ const CLAIM: &str = "
                                    ELSE first_sent_at_ms END
      WHERE id = ?1";
 
-// A statement of its own: RETURNING makes a temporary table for every row.
+// Not RETURNING: it makes a temporary table for every row.
 const CLAIMED: &str = "
     SELECT id, lease_id, attempts, destination, topic, operation_key, endpoint, event_id, object_id, payload,
            content_type, headers, event_type, query, failing_since_ms, first_sent_at_ms
@@ -382,7 +382,7 @@ const REQUEUE: &str = "
 const RELEASE_ALL: &str = "
     UPDATE main.outbox SET available_at_ms = ?2 WHERE destination = ?1 AND state = 'sending'";
 
-// What was queued, or was tried, later than now was so by another clock: what it was given to wait begins now.
+// A row that was queued, or tried, later than now has a time of another clock: its wait begins now.
 const CLAMP_DUE: &str = "
     UPDATE main.outbox AS waiting
        SET available_at_ms = ?3 + min(?2, coalesce(
