@@ -168,10 +168,12 @@ CREATE TABLE invoices (
   customer_id    TEXT,
   status         TEXT    NOT NULL,
   currency       TEXT,                            -- lower case; NULL until an event names it
-  amount_paid    INTEGER NOT NULL DEFAULT 0,      -- minor units; 0 until paid
+  amount_paid    INTEGER NOT NULL DEFAULT 0,      -- minor units, with what was paid outside the provider; 0 until paid
   paid_at_ms     INTEGER,                         -- when it became paid here
   created_at_ms  INTEGER NOT NULL,                -- when its first event arrived
   updated_at_ms  INTEGER NOT NULL,                -- when its state last moved
+  account        TEXT,                            -- the provider's account; NULL: the endpoint's own
+  livemode       INTEGER CHECK (livemode IN (0, 1)),  -- 1 live, 0 test, NULL: no event has said
   CHECK (status = 'draft' OR status = 'open' OR status = 'paid'
       OR status = 'void' OR status = 'uncollectible' OR status = 'deleted'),
   -- Exactly the paid invoices have a time of payment.
@@ -213,22 +215,60 @@ CREATE TRIGGER orders_stay_paid BEFORE UPDATE OF status, paid_at_ms ON orders
 WHEN OLD.paid_at_ms IS NOT NULL AND (NEW.paid_at_ms IS NULL OR NEW.status = 'awaiting_payment')
 BEGIN SELECT RAISE(ABORT, 'a paid order stays paid'); END;
 
--- The ledger: append-only, one row per money fact, unique by the fact's own key.
+-- What a line of the books means: the account that its signed amount belongs to, and the account that gets the opposite.
+-- So each line balances by itself. Where the account is 'provider', the sign is that of the provider's own balance.
+CREATE TABLE ledger_kinds (
+  kind    TEXT PRIMARY KEY,
+  book    TEXT NOT NULL,
+  contra  TEXT NOT NULL,
+  -- Money moves from one account to another.
+  CHECK (kind <> '' AND book <> '' AND contra <> '' AND book <> contra)
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO ledger_kinds (kind, book, contra) VALUES
+  ('invoiced',          'receivable',      'sales'),
+  ('credit_applied',    'customer_credit', 'sales'),
+  ('payment',           'provider',        'receivable'),
+  ('paid_outside',      'outside',         'receivable'),
+  ('overpaid',          'receivable',      'customer_credit'),
+  ('written_off',       'receivable',      'bad_debt'),
+  ('credit_note',       'receivable',      'refunds'),
+  ('credit_to_balance', 'customer_credit', 'refunds'),
+  ('credit_outside',    'outside',         'refunds'),
+  ('sale',              'provider',        'sales'),
+  ('refund',            'provider',        'refunds'),
+  ('dispute',           'provider',        'disputes'),
+  ('dispute_fee',       'provider',        'fees'),
+  ('fee',               'provider',        'fees'),
+  ('payout',            'provider',        'bank'),
+  ('topup',             'provider',        'bank'),
+  ('converted',         'provider',        'conversion');
+
+-- The books: append-only, one row per money fact, unique by the fact's own key.
 CREATE TABLE ledger_entries (
-  id            INTEGER PRIMARY KEY,
-  entry_key     TEXT    NOT NULL UNIQUE,          -- 'payment:<invoice>': the fact, whichever event reports it
-  invoice_id    TEXT,
-  kind          TEXT    NOT NULL,
-  amount        INTEGER NOT NULL,                 -- minor units
-  currency      TEXT    NOT NULL,
-  event_id      TEXT    NOT NULL,                 -- the first event that reported it
-  endpoint      TEXT    NOT NULL,
-  booked_at_ms  INTEGER NOT NULL,
-  CHECK (kind IN ('payment')),
-  -- An entry without an amount has no meaning.
+  id              INTEGER PRIMARY KEY,
+  entry_key       TEXT    NOT NULL UNIQUE,        -- '<kind>:<id>', then '<kind>:<id>#2': the fact, whatever event told of it
+  invoice_id      TEXT,                           -- NULL: it belongs to no invoice, as far as is known
+  kind            TEXT    NOT NULL REFERENCES ledger_kinds (kind),
+  amount          INTEGER NOT NULL,               -- minor units, signed
+  currency        TEXT    NOT NULL,
+  event_id        TEXT    NOT NULL,               -- the event that was first to tell
+  endpoint        TEXT    NOT NULL,
+  booked_at_ms    INTEGER NOT NULL,
+  object          TEXT    NOT NULL,               -- what it is about: 'invoice:in_1', 'charge:ch_1', 'refund:paddle/adj_1'
+  account         TEXT,                           -- the provider's account; NULL: the endpoint's own
+  livemode        INTEGER,                        -- 1 live, 0 test, NULL: nobody said
+  occurred_at_ms  INTEGER,                        -- by the sender's clock; NULL: unknown
+  -- A line without money says nothing.
   CHECK (amount <> 0),
-  CHECK (currency <> '' AND currency = lower(currency))
+  CHECK (currency <> '' AND currency = lower(currency)),
+  -- What the books hold of an object is the sum over its lines.
+  CHECK (object <> ''),
+  CHECK (livemode IN (0, 1))
 ) STRICT;
+
+-- What is booked of an object, summed without reading the rows.
+CREATE INDEX ledger_entries_object ON ledger_entries (object, kind, currency, amount);
 
 -- An entry is never edited and never removed; a correction is a new entry.
 CREATE TRIGGER ledger_entries_are_not_updated BEFORE UPDATE ON ledger_entries
@@ -239,6 +279,55 @@ BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: book a correcting entr
 CREATE TRIGGER ledger_entries_are_not_replaced BEFORE INSERT ON ledger_entries
 WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE entry_key = NEW.entry_key OR id = NEW.id)
 BEGIN SELECT RAISE(ABORT, 'ledger_entries is append-only: this entry is in the books'); END;
+
+-- Double entry: two postings for each line, so that the sum of each currency is always 0.
+CREATE VIEW postings (id, entry_key, book, amount, currency, kind, object, event_id) AS
+  SELECT e.id, e.entry_key, k.book, e.amount, e.currency, e.kind, e.object, e.event_id
+    FROM ledger_entries e JOIN ledger_kinds k ON k.kind = e.kind
+  UNION ALL
+  SELECT e.id, e.entry_key, k.contra, -e.amount, e.currency, e.kind, e.object, e.event_id
+    FROM ledger_entries e JOIN ledger_kinds k ON k.kind = e.kind;
+
+-- The lines that move what lies with the provider.
+CREATE VIEW cash_entries AS
+  SELECT e.* FROM ledger_entries e JOIN ledger_kinds k ON k.kind = e.kind WHERE k.book = 'provider';
+
+-- The evidence: what the events have told of each of the provider's objects. A field is set once, or only grows, so that
+-- the order in which events arrive leaves no trace. It outlives the events' payloads: the books are made from it.
+CREATE TABLE money_facts (
+  object    TEXT NOT NULL,                        -- as ledger_entries.object
+  field     TEXT NOT NULL,                        -- 'currency', 'refunded', 'refund:re_1', ...
+  value     ANY  NOT NULL,                        -- minor units, 1 for what is so, or text
+  event_id  TEXT NOT NULL,                        -- the event that was first to tell this value
+  CHECK (object <> '' AND field <> ''),
+  PRIMARY KEY (object, field)
+) STRICT, WITHOUT ROWID;
+
+-- The latest known state of each subscription. It is no money: the newest snapshot counts, an end is an end.
+CREATE TABLE subscription_states (
+  id                     TEXT    PRIMARY KEY,     -- the provider's subscription id
+  customer_id            TEXT,
+  status                 TEXT    NOT NULL,        -- the provider's word
+  products               TEXT    NOT NULL,        -- JSON array of product ids; of a plan without one, its price's id
+  current_period_end_ms  INTEGER,
+  cancel_at_ms           INTEGER,
+  is_paused              INTEGER NOT NULL,        -- 1: collection is paused
+  account                TEXT,
+  livemode               INTEGER,
+  told_at_ms             INTEGER NOT NULL,        -- the sender's time of the snapshot, in whole seconds
+  told_rank              INTEGER NOT NULL,        -- 1 created, 2 updated, 3 ended: of two snapshots of one second the later
+  event_id               TEXT    NOT NULL,        -- the event that the snapshot came with
+  updated_at_ms          INTEGER NOT NULL,
+  CHECK (json_valid(products)),
+  CHECK (is_paused IN (0, 1) AND livemode IN (0, 1)),
+  CHECK (told_rank BETWEEN 1 AND 3)
+) STRICT, WITHOUT ROWID;
+
+-- What an application asks: may this customer use this product, and until when.
+CREATE VIEW subscription_access (customer, product, until, why) AS
+  SELECT s.customer_id, p.value, coalesce(s.cancel_at_ms, s.current_period_end_ms), s.status
+    FROM subscription_states s, json_each(s.products) p
+   WHERE s.status IN ('trialing', 'active', 'past_due');
 
 -- END OF BOOKS
 
@@ -321,12 +410,14 @@ CREATE TABLE outbox_destinations (
   CHECK ((circuit_open_since_ms IS NULL) = (next_probe_at_ms IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- Questions for a person, who closes them with a note. 'quarantined' and 'replay' close by themselves when the event
--- succeeds, 'undelivered' and 'outcome_unknown' when the row is delivered or put back to work; 'body_conflict' never.
+-- Questions for a person, who closes them with a note. 'quarantined', 'contradiction', 'thin_event' and 'replay' close by
+-- themselves when the event succeeds, 'undelivered' and 'outcome_unknown' when the row is delivered or put back to work,
+-- 'over_reversed' when later evidence says otherwise; 'body_conflict' and 'late_failure' never.
 CREATE TABLE reviews (
   id              INTEGER PRIMARY KEY,
-  kind            TEXT    NOT NULL,               -- 'quarantined' | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'
-  subject         TEXT    NOT NULL,               -- '<endpoint>/<event id>', or an outbox row's key
+  kind            TEXT    NOT NULL,               -- 'quarantined' | 'contradiction' | 'thin_event' | 'over_reversed' | 'late_failure'
+                                                  -- | 'body_conflict' | 'replay' | 'undelivered' | 'outcome_unknown'
+  subject         TEXT    NOT NULL,               -- '<endpoint>/<event id>', an outbox row's key, or 'charge:ch_1'
   reason          TEXT    NOT NULL,               -- one sentence for a person; no personal data
   endpoint        TEXT    NOT NULL,
   event_id        TEXT    NOT NULL,

@@ -19,7 +19,7 @@ fn an_event_is_accepted_first_and_worked_on_at_once() {
     let answer = daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
     assert_eq!(answer, (200, r#"{"outcome":"accepted"}"#.to_owned()));
     daemon.wait_for_count(UNPROCESSED, 0);
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
     assert_eq!(daemon.text("SELECT state || ' ' || attempts FROM webhook_inbox"), "done 1");
 }
 
@@ -77,7 +77,7 @@ fn a_person_retries_what_failed_and_the_review_closes_when_it_goes_through() {
         (again.code, again.stdout.as_str()),
         (0, "evt_1 on billing was processed before; nothing was changed\n")
     );
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn every_event_has_one_effect_though_handlers_fail_and_the_process_is_killed_aga
     }
     daemon.wait_for_count(UNPROCESSED, 0);
     assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'"), i64::from(events));
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), i64::from(events));
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), i64::from(events));
     assert!(
         daemon.count("SELECT count(*) FROM webhook_inbox WHERE attempts > 1") > 10,
         "the faults did not happen"
@@ -171,7 +171,7 @@ fn payloads_are_purged_first_and_keys_later_and_the_books_never_change() {
     assert_eq!(daemon.inboxd(&["purge"]).stdout, "purged 0 payloads and 1 key\n");
     assert_eq!(daemon.stripe(&paid), (200, r#"{"outcome":"accepted"}"#.to_owned()));
     daemon.wait_for_count(UNPROCESSED, 0);
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
     assert!(daemon.inboxd(&["status"]).stdout.contains("0 payloads and 1 key"));
 }
 

@@ -41,7 +41,7 @@ fn send_makes_copies_of_one_event() {
     assert_eq!(sent.code, 0, "{sent:?}");
     assert!(sent.stderr.contains(r#"1 x 200 {"outcome":"processed"}"#), "{sent:?}");
     assert!(sent.stderr.contains(r#"19 x 200 {"outcome":"duplicate"}"#), "{sent:?}");
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn events_are_listed_shown_and_printed_byte_for_byte() {
 
     let show = daemon.inboxd(&["events", "show", "evt_2", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&show.stdout).unwrap();
-    assert_eq!(shown["reviews"][0]["kind"], "quarantined");
+    assert_eq!(shown["reviews"][0]["kind"], "contradiction");
     assert_eq!(daemon.inboxd(&["events", "body", "evt_1"]).stdout, body);
     let missing = daemon.inboxd(&["events", "show", "evt_9"]);
     assert_eq!(missing.code, 4, "{missing:?}");
@@ -230,7 +230,7 @@ fn status_counts_what_is_stored_and_what_waits_for_a_person() {
 fn query_reads_and_never_writes() {
     let daemon = Daemon::start();
     daemon.stripe(&invoice_event("evt_1", "paid", "in_1", 4200));
-    let sql = "SELECT entry_key, amount FROM ledger_entries";
+    let sql = "SELECT entry_key, amount FROM cash_entries";
     assert_eq!(daemon.inboxd(&["query", sql, "--csv"]).stdout, "entry_key,amount\r\npayment:in_1,4200\r\n");
     let json = daemon.inboxd(&["query", sql, "--json"]).stdout;
     assert_eq!(json, "{\"amount\":4200,\"entry_key\":\"payment:in_1\"}\n");

@@ -190,7 +190,7 @@ fn one_stripe_event_in_the_shapes_of_two_api_versions_is_one_event_without_a_que
     };
     assert_eq!(daemon.stripe(&body("2024-06-20")), outcome("processed"));
     assert_eq!(daemon.stripe(&body("2025-03-31.basil")), outcome("duplicate"));
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
     assert_eq!(daemon.count(OPEN_REVIEWS), 0);
 }
 

@@ -64,7 +64,9 @@ impl Shop {
         let (ended, is_kept) = match Orders.handle(&tx, &told) {
             Ok(Handled::Applied) => (Ended::Applied, true),
             Ok(Handled::Ignored) => (Ended::Ignored, true),
-            Ok(Handled::Quarantine(reason)) => (Ended::Quarantined(reason), false),
+            Ok(Handled::Quarantine(reason) | Handled::Contradiction(reason) | Handled::Thin(reason)) => {
+                (Ended::Quarantined(reason), false)
+            }
             Ok(Handled::Park(park)) => (Ended::Parked(park.waits_for, park.asks), false),
             // a state of the shop is no failure of a delivery
             Err(error) => panic!("{error}"),

@@ -13,7 +13,11 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
     ("store/inbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
     ("store/outbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
     ("store/outbox/mod.rs", "SHIFT_FAILING", "the index of what is undelivered, when the clock has jumped"),
-    ("books/ledger.rs", "COUNT_OF", "asked by the demo alone, whose books have a few lines"),
+    (
+        "books/ledger.rs",
+        "ALL",
+        "the whole of the books, for an export or a statement, by a reader whose time is limited",
+    ),
     (
         "store/inbox/mod.rs",
         "LIST",
@@ -62,6 +66,7 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("store/inbox/mod.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
     ("store/inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
     ("books/ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
+    ("books/ledger.rs", "ABOUT", "the lines of one object, up to a limit, for a person"),
     ("books/orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
     ("store/inbox/mod.rs", "TALLY", "a row for each state"),
     ("store/inbox/mod.rs", "RETRYING", "the oldest of what waits, up to a limit"),

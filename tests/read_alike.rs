@@ -48,7 +48,7 @@ fn a_body_with_one_name_twice_waits_for_a_person_whoever_would_read_it() {
                 assert!(reason.contains("one name twice") && !reason.contains("note"), "{reason}");
                 assert_eq!(daemon.stripe(&body), outcome("duplicate"));
                 assert_eq!(daemon.count("SELECT count(*) FROM webhook_inbox"), 1);
-                assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 0);
+                assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 0);
             }
         }
     }

@@ -131,7 +131,7 @@ fn what_arrives_while_nobody_serves_waits_and_is_answered() {
     early.send("POST", "/webhooks/stripe", &[&signature], body.as_bytes());
     let daemon = manager.start();
     assert_eq!(early.answer(), (200, r#"{"outcome":"processed"}"#.to_owned()));
-    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 1);
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries WHERE kind = 'payment'"), 1);
 }
 
 #[test]

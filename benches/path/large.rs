@@ -142,8 +142,8 @@ fn fill(dir: &TempDir, rows: usize) {
         conn.execute_batch(&format!(
             "{source} INSERT INTO invoices (id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms)
              SELECT 'in_' || k, 'cus_1', 'paid', 'eur', 4200, at, at, at FROM k;
-             {source} INSERT INTO ledger_entries (entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms)
-             SELECT 'payment:in_' || k, 'in_' || k, 'payment', 4200, 'eur', 'evt_' || k, 'billing', at FROM k;
+             {source} INSERT INTO ledger_entries (entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms, object)
+             SELECT 'payment:in_' || k, 'in_' || k, 'payment', 4200, 'eur', 'evt_' || k, 'billing', at, 'invoice:in_' || k FROM k;
              COMMIT"
         ))
         .unwrap();

@@ -228,16 +228,16 @@ fn insert(conn: &Connection, event: &load::Event) {
         VALUES (?1, 'cus_1', 'paid', 'eur', 4200, ?2, ?2, ?2)";
     let entry =
         "INSERT INTO ledger_entries (entry_key, invoice_id, kind, amount, currency, event_id, endpoint,
-            booked_at_ms)
-        VALUES (?1, ?2, 'payment', 4200, 'eur', ?3, 'billing', ?4)";
+            booked_at_ms, object)
+        VALUES (?1, ?2, 'payment', 4200, 'eur', ?3, 'billing', ?4, ?5)";
     let now_ms = 1_764_000_000_000_i64;
     conn.prepare_cached(inbox)
         .unwrap()
         .execute((&event.id, &event.invoice, &event.body, [7_u8; 32], now_ms))
         .unwrap();
     conn.prepare_cached(invoice).unwrap().execute((&event.invoice, now_ms)).unwrap();
-    let key = format!("payment:{}", event.invoice);
-    conn.prepare_cached(entry).unwrap().execute((key, &event.invoice, &event.id, now_ms)).unwrap();
+    let (key, object) = (format!("payment:{}", event.invoice), format!("invoice:{}", event.invoice));
+    conn.prepare_cached(entry).unwrap().execute((key, &event.invoice, &event.id, now_ms, &object)).unwrap();
 }
 
 /// How much of the machine other processes have used while `during` ran, in percent.

@@ -126,8 +126,11 @@ impl Stack {
             writer.join().unwrap().unwrap();
             let database = self.dir.path().join("data/inboxd.db");
             let reader = open::open_reader(&database, Duration::from_secs(10)).unwrap();
-            let entries: i64 =
-                reader.query_row("SELECT count(*) FROM main.ledger_entries", [], |row| row.get(0)).unwrap();
+            let entries: i64 = reader
+                .query_row("SELECT count(*) FROM main.ledger_entries WHERE kind = 'payment'", [], |row| {
+                    row.get(0)
+                })
+                .unwrap();
             assert_eq!(usize::try_from(entries).unwrap(), events, "events and effects");
         }
     }

@@ -5,10 +5,12 @@
 //! what arrives late proves what is known already, and what cannot be true together is refused in every
 //! order. Neither the events' own times nor the order of arrival decide anything here.
 //!
-//! This module never touches money: the books are in [`crate::books::ledger`].
+//! This module never touches money: what the books hold of an invoice is in [`crate::books::receivables`].
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+
+use crate::books::facts::{self, BooksError};
 
 /// The states of an invoice, as Stripe names them, and `deleted`, which at Stripe is the end of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,8 +92,12 @@ pub struct Invoice {
     pub status: Status,
     /// Lower case; `None` until an event names it.
     pub currency: Option<String>,
-    /// What the payment came to, in minor units; 0 until paid.
+    /// What was paid, in minor units, with what came in outside the provider; 0 until paid.
     pub amount_paid: i64,
+    /// The provider's account; `None` for the endpoint's own.
+    pub account: Option<String>,
+    /// Live or test; `None` until an event says.
+    pub livemode: Option<bool>,
     /// When it became paid here.
     pub paid_at_ms: Option<i64>,
     /// When the first event about it was applied.
@@ -111,35 +117,74 @@ pub struct Report<'a> {
     pub currency: Option<&'a str>,
     /// The state the invoice has been in.
     pub proved: Status,
-    /// What the payment came to, in minor units; 0 unless `proved` is [`Status::Paid`].
+    /// What was paid, in minor units, with what came in outside the provider; 0 unless `proved` is [`Status::Paid`].
     pub amount_paid: i64,
+    /// Whether that may be another amount than before: more was paid than was due.
+    pub is_overpaid: bool,
+    /// The provider's account, where the event names one.
+    pub account: Option<&'a str>,
+    /// Live or test, where the event says.
+    pub livemode: Option<bool>,
 }
 
-/// What became of a report.
+/// What became of a report: the invoice as it stands now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Noted {
-    /// The invoice's state moved.
-    Moved,
-    /// The state stands; at most a missing customer or currency was filled in.
-    Stayed,
-    /// It contradicts what is known. Nothing was written; the sentence says why, without personal data.
-    Refused(String),
+pub struct Noted {
+    /// The row.
+    pub invoice: Invoice,
+    /// Whether its state moved.
+    pub has_moved: bool,
 }
 
 /// Applies a report to its invoice.
 ///
 /// # Errors
-/// Any SQLite error; nothing was written then.
-pub fn note(tx: &Transaction<'_>, report: &Report<'_>, now_ms: i64) -> rusqlite::Result<Noted> {
+/// A contradiction with what is known; nothing was written then.
+pub fn note(tx: &Transaction<'_>, report: &Report<'_>, now_ms: i64) -> Result<Noted, BooksError> {
     let known = find(tx, report.id)?;
-    if let Some(reason) = known.as_ref().and_then(|known| disagreement(known, report)) {
-        return Ok(Noted::Refused(reason));
+    if let Some(known) = &known {
+        refuse_another_invoice(known, report)?;
+        refuse_another_payment(tx, known, report)?;
     }
-    let from = known.map(|known| known.status);
+    let from = known.as_ref().map(|known| known.status);
     match step(from, report.proved) {
-        Step::Move => advance(tx, from, report, now_ms).map(|()| Noted::Moved),
-        Step::Stay => complete(tx, report).map(|()| Noted::Stayed),
-        Step::Contradiction(what) => Ok(Noted::Refused(format!("{what} ({})", report.id))),
+        Step::Move => {
+            advance(tx, from, report, now_ms)?;
+            Ok(Noted { invoice: joined(known, report, now_ms), has_moved: true })
+        }
+        Step::Stay => {
+            complete(tx, report)?;
+            let status = from.unwrap_or(report.proved);
+            let before = known.as_ref().map_or(0, |known| known.amount_paid);
+            let amount_paid = if status == Status::Paid { before.max(report.amount_paid) } else { before };
+            let invoice = Invoice { status, amount_paid, ..joined(known, report, now_ms) };
+            Ok(Noted { invoice, has_moved: false })
+        }
+        Step::Contradiction(what) => Err(BooksError::Contradiction(format!("{what} ({})", report.id))),
+    }
+}
+
+/// The row after a move: what was known stays, the report adds what was missing.
+fn joined(known: Option<Invoice>, report: &Report<'_>, now_ms: i64) -> Invoice {
+    let told = |text: Option<&str>| text.map(str::to_owned);
+    let paid_at_ms = (report.proved == Status::Paid).then_some(now_ms);
+    let (customer_id, currency, account, livemode, created_at_ms) = match known {
+        Some(known) => {
+            (known.customer_id, known.currency, known.account, known.livemode, known.created_at_ms)
+        }
+        None => (None, None, None, None, now_ms),
+    };
+    Invoice {
+        id: report.id.to_owned(),
+        customer_id: customer_id.or_else(|| told(report.customer_id)),
+        status: report.proved,
+        currency: currency.or_else(|| told(report.currency)),
+        amount_paid: report.amount_paid,
+        account: account.or_else(|| told(report.account)),
+        livemode: livemode.or(report.livemode),
+        paid_at_ms,
+        created_at_ms,
+        updated_at_ms: now_ms,
     }
 }
 
@@ -152,20 +197,38 @@ pub fn find(conn: &Connection, id: &str) -> rusqlite::Result<Option<Invoice>> {
 }
 
 /// What never changes at the provider is compared, not overwritten: were the last one to win, the order would.
-fn disagreement(known: &Invoice, report: &Report<'_>) -> Option<String> {
+fn refuse_another_invoice(known: &Invoice, report: &Report<'_>) -> Result<(), BooksError> {
     let differ =
         |known: Option<&str>, told: Option<&str>| matches!((known, told), (Some(k), Some(t)) if k != t);
-    let paid_twice = known.status == Status::Paid && report.proved == Status::Paid;
     let what = if differ(known.currency.as_deref(), report.currency) {
         "another currency than before"
     } else if differ(known.customer_id.as_deref(), report.customer_id) {
         "another customer than before"
-    } else if paid_twice && known.amount_paid != report.amount_paid {
-        "paid before, with another amount"
+    } else if differ(known.account.as_deref(), report.account) {
+        "of another account than before"
+    } else if matches!((known.livemode, report.livemode), (Some(known), Some(told)) if known != told) {
+        "both live and a test"
     } else {
-        return None;
+        return Ok(());
     };
-    Some(format!("{what} ({})", report.id))
+    Err(BooksError::Contradiction(format!("{what} ({})", report.id)))
+}
+
+/// What a paid invoice came to is told once; only where more was paid than was due, it may be told with and without that.
+fn refuse_another_payment(
+    tx: &Transaction<'_>,
+    known: &Invoice,
+    report: &Report<'_>,
+) -> Result<(), BooksError> {
+    let is_paid_twice = known.status == Status::Paid && report.proved == Status::Paid;
+    if !is_paid_twice || known.amount_paid == report.amount_paid || report.is_overpaid {
+        return Ok(());
+    }
+    let was_overpaid = facts::number(tx, &format!("invoice:{}", report.id), "overpaid")?.is_some();
+    if was_overpaid {
+        return Ok(());
+    }
+    Err(BooksError::Contradiction(format!("paid before, with another amount ({})", report.id)))
 }
 
 fn advance(
@@ -184,12 +247,16 @@ fn advance(
         paid_at_ms,
         now_ms,
         from,
+        report.account,
+        report.livemode,
     ))?;
     if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }
 
 fn complete(tx: &Transaction<'_>, report: &Report<'_>) -> rusqlite::Result<()> {
-    tx.prepare_cached(COMPLETE)?.execute((report.id, report.customer_id, report.currency))?;
+    let Report { id, customer_id, currency, account, livemode, amount_paid, .. } = *report;
+    let told = (id, customer_id, currency, account, livemode, amount_paid);
+    tx.prepare_cached(COMPLETE)?.execute(told)?;
     Ok(())
 }
 
@@ -200,6 +267,8 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Invoice> {
         status: row.get("status")?,
         currency: row.get("currency")?,
         amount_paid: row.get("amount_paid")?,
+        account: row.get("account")?,
+        livemode: row.get("livemode")?,
         paid_at_ms: row.get("paid_at_ms")?,
         created_at_ms: row.get("created_at_ms")?,
         updated_at_ms: row.get("updated_at_ms")?,
@@ -244,28 +313,35 @@ impl FromSql for Status {
 }
 
 const FIND: &str = "
-    SELECT id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms
+    SELECT id, customer_id, status, currency, amount_paid, account, livemode, paid_at_ms, created_at_ms, updated_at_ms
       FROM main.invoices
      WHERE id = ?1";
 
 // Moves from the one state that the step was judged by, or not at all.
 const ADVANCE: &str = "
     INSERT INTO main.invoices AS known
-           (id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
+           (id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms, account, livemode)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?9, ?10)
     ON CONFLICT (id) DO UPDATE
        SET customer_id   = coalesce(known.customer_id, excluded.customer_id),
            status        = excluded.status,
            currency      = coalesce(known.currency, excluded.currency),
            amount_paid   = excluded.amount_paid,
            paid_at_ms    = excluded.paid_at_ms,
-           updated_at_ms = excluded.updated_at_ms
+           updated_at_ms = excluded.updated_at_ms,
+           account       = coalesce(known.account, excluded.account),
+           livemode      = coalesce(known.livemode, excluded.livemode)
      WHERE known.status = ?8";
 
-// A late event may still be the first to name the customer or the currency.
+// A late event may still be the first to name the customer, the currency, the account or the mode, or to count what was
+// paid above what was due.
 const COMPLETE: &str = "
     UPDATE main.invoices
        SET customer_id = coalesce(customer_id, ?2),
-           currency    = coalesce(currency, ?3)
+           currency    = coalesce(currency, ?3),
+           account     = coalesce(account, ?4),
+           livemode    = coalesce(livemode, ?5),
+           amount_paid = iif(status = 'paid', max(amount_paid, ?6), amount_paid)
      WHERE id = ?1
-       AND ((customer_id IS NULL AND ?2 IS NOT NULL) OR (currency IS NULL AND ?3 IS NOT NULL))";
+       AND ((status = 'paid' AND amount_paid < ?6) OR (customer_id IS NULL AND ?2 IS NOT NULL) OR (currency IS NULL AND ?3 IS NOT NULL)
+         OR (account IS NULL AND ?4 IS NOT NULL) OR (livemode IS NULL AND ?5 IS NOT NULL))";

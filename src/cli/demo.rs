@@ -223,7 +223,7 @@ impl Demo {
     }
 
     fn books(&self, invoice: &str) -> Result<String, Failure> {
-        Ok(match ledger::count_of(&self.reader()?, invoice).map_err(broken)? {
+        Ok(match ledger::payments_of(&self.reader()?, invoice).map_err(broken)? {
             1 => "1 entry".to_owned(),
             count => format!("{count} entries"),
         })

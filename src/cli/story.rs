@@ -119,7 +119,7 @@ impl Story {
         json!({
             "entry_key": entry.entry_key,
             "invoice_id": entry.invoice_id,
-            "kind": entry.kind,
+            "kind": entry.kind.as_str(),
             "amount": entry.amount,
             "currency": entry.currency,
             "event_id": entry.event_id,

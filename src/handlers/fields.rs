@@ -30,16 +30,31 @@ pub(super) fn amount(amount: Option<&Value>) -> Result<i64, &'static str> {
     }
 }
 
+/// As [`amount`], where less than nothing has a meaning.
+pub(super) fn signed_amount(amount: Option<&Value>) -> Result<i64, &'static str> {
+    match amount {
+        None | Some(Value::Null) => Err("is missing"),
+        Some(Value::Number(number)) => number.as_i64().ok_or("is not a whole number of 64 bits"),
+        Some(_) => Err("is not a number"),
+    }
+}
+
+/// The id of an object: a string, or the object that was expanded in its place.
+pub(super) fn reference<'a>(id: &'a Value, what: &str) -> Result<Option<&'a str>, String> {
+    let id = if id.is_object() { &id["id"] } else { id };
+    id_text(id).map_err(|problem| format!("{what} {problem}"))
+}
+
 /// A currency code in lower case, or none.
 pub(super) fn currency(currency: &Value) -> Result<Option<String>, String> {
     match currency {
         Value::Null => Ok(None),
         Value::String(code) if is_currency_code(code) => Ok(Some(code.to_ascii_lowercase())),
-        _ => Err("the currency is not a code of letters".to_owned()),
+        _ => Err("the currency is not a code of three letters".to_owned()),
     }
 }
 
-/// ISO 4217 has three letters; the stablecoins that Stripe settles in have four.
+/// ISO 4217, which is what Stripe's money is in.
 fn is_currency_code(code: &str) -> bool {
-    (3..=8).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphabetic())
+    code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_alphabetic())
 }

@@ -67,6 +67,10 @@ pub enum Handled {
     /// Permanently inconsistent: undo what the handlers wrote and keep the event for a person.
     /// The sentence says why, without personal data.
     Quarantine(String),
+    /// As [`Handled::Quarantine`]: what the event says cannot be true together with what is known.
+    Contradiction(String),
+    /// As [`Handled::Quarantine`]: the event says that something happened, and not what.
+    Thin(String),
     /// Something it needs is not there yet: undo what the handlers wrote, keep the event, and try it again until
     /// that is there. The sender is answered 2xx: waiting is not its business.
     Park(Park),
@@ -227,7 +231,10 @@ pub fn run(
         match handler.handle(tx, event).map_err(|error| error.of(handler.name()))? {
             Handled::Applied => handled = Handled::Applied,
             Handled::Ignored => {}
-            undone @ (Handled::Quarantine(_) | Handled::Park(_)) => {
+            undone @ (Handled::Quarantine(_)
+            | Handled::Contradiction(_)
+            | Handled::Thin(_)
+            | Handled::Park(_)) => {
                 tx.prepare_cached("ROLLBACK TO handlers")?.execute([])?;
                 handled = undone;
                 break;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use serde_json::{Value, json};
 
-use super::fields::{amount, currency, id_text};
+use super::fields::{amount, currency, reference};
 use super::{Event, Handled, Handler, HandlerError, Message, Park, Table, notify};
 use crate::books::orders::{self, NewOrder, Paid, Payment};
 use crate::store::inbox::queue;
@@ -130,7 +130,7 @@ impl<'a> Told<'a> {
         // what was captured, which may be less than what was authorized
         let paid = intent.get("amount_received").filter(|value| !value.is_null()).or(intent.get("amount"));
         Ok(Some(Self {
-            order_id: optional_id(&intent["metadata"]["order_id"], "metadata.order_id")?,
+            order_id: reference(&intent["metadata"]["order_id"], "metadata.order_id")?,
             amount: amount(paid).map_err(|problem| format!("amount_received {problem} ({payment_id})"))?,
             currency: required_currency(&intent["currency"], payment_id)?,
             payment_id: Some(payment_id),
@@ -145,9 +145,9 @@ impl<'a> Told<'a> {
             return Ok(None);
         }
         let session_id = required_id(&session["id"], "checkout session")?;
-        let named = optional_id(&session["metadata"]["order_id"], "metadata.order_id")?;
-        let referred = optional_id(&session["client_reference_id"], "client_reference_id")?;
-        let intent = optional_id(&session["payment_intent"], "payment_intent")?;
+        let named = reference(&session["metadata"]["order_id"], "metadata.order_id")?;
+        let referred = reference(&session["client_reference_id"], "client_reference_id")?;
+        let intent = reference(&session["payment_intent"], "payment_intent")?;
         let is_paid = match session["payment_status"].as_str() {
             Some("paid" | "no_payment_required") => true,
             Some("unpaid") => false,
@@ -248,13 +248,7 @@ fn is_of_an_invoice(intent: &Value) -> bool {
 }
 
 fn required_id<'a>(id: &'a Value, what: &str) -> Result<&'a str, String> {
-    optional_id(id, what)?.ok_or_else(|| format!("the {what} has no id"))
-}
-
-/// A string, or an object that was expanded in its place.
-fn optional_id<'a>(id: &'a Value, what: &str) -> Result<Option<&'a str>, String> {
-    let id = if id.is_object() { &id["id"] } else { id };
-    id_text(id).map_err(|problem| format!("{what} {problem}"))
+    reference(id, what)?.ok_or_else(|| format!("the {what} has no id"))
 }
 
 fn required_currency(code: &Value, id: &str) -> Result<String, String> {

@@ -10,6 +10,14 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 pub enum Kind {
     /// An event that cannot be applied.
     Quarantined,
+    /// An event that cannot be true together with what is known.
+    Contradiction,
+    /// An event that only says that something happened to an object, and not what.
+    ThinEvent,
+    /// More of a charge went back than was taken. It is booked.
+    OverReversed,
+    /// A charge that failed after it had succeeded. It is not booked.
+    LateFailure,
     /// A known event id came again with another body.
     BodyConflict,
     /// A known body came again under another, unsigned id.
@@ -26,6 +34,10 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Quarantined => "quarantined",
+            Self::Contradiction => "contradiction",
+            Self::ThinEvent => "thin_event",
+            Self::OverReversed => "over_reversed",
+            Self::LateFailure => "late_failure",
             Self::BodyConflict => "body_conflict",
             Self::Replay => "replay",
             Self::Undelivered => "undelivered",
@@ -93,6 +105,36 @@ pub fn open_on_operation(
 ) -> rusqlite::Result<()> {
     let row = (kind.as_str(), operation_key, reason, endpoint, event_id, now_ms);
     tx.prepare_cached(OPEN_ON_OPERATION)?.execute(row)?;
+    Ok(())
+}
+
+/// Opens a review about an object of the books, unless the same question is open already.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn open_on_object(
+    tx: &Transaction<'_>,
+    kind: Kind,
+    object: &str,
+    (endpoint, event_id): (&str, &str),
+    reason: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    open_on_operation(tx, kind, object, (endpoint, event_id), reason, now_ms)
+}
+
+/// Closes the question of this kind about an object of the books: what is known by now answers it.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn close_on_object(
+    tx: &Transaction<'_>,
+    kind: Kind,
+    object: &str,
+    note: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(CLOSE_ON_OBJECT)?.execute((kind.as_str(), object, note, now_ms))?;
     Ok(())
 }
 
@@ -219,7 +261,13 @@ const OPEN_COUNT: &str = "
 const CLOSE_ON_EVENT: &str = "
     UPDATE main.reviews
        SET resolved_at_ms = ?4, note = ?3
-     WHERE kind IN ('quarantined', 'replay') AND subject = ?1 || '/' || ?2 AND resolved_at_ms IS NULL";
+     WHERE kind IN ('quarantined', 'contradiction', 'thin_event', 'replay')
+       AND subject = ?1 || '/' || ?2 AND resolved_at_ms IS NULL";
+
+const CLOSE_ON_OBJECT: &str = "
+    UPDATE main.reviews
+       SET resolved_at_ms = ?4, note = ?3
+     WHERE kind = ?1 AND subject = ?2 AND resolved_at_ms IS NULL";
 
 const CLOSE_UNDELIVERED_EVENT: &str = "
     UPDATE main.reviews

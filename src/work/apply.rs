@@ -34,7 +34,7 @@ pub fn apply(
     match disposition {
         Disposition::Handle => {}
         Disposition::Ignore | Disposition::ScopeMismatch => return Ok(Worked::Ignored),
-        Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(reason.clone())),
+        Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(Kind::Quarantined, reason.clone())),
     }
     let handled = run_handlers(tx, endpoint, (content, json), now_ms)?;
     // what a handler quarantines is forwarded all the same; a forward that is queued already stays as it is
@@ -44,7 +44,9 @@ pub fn apply(
         // to hand an event on is work, too
         Handled::Ignored if !endpoint.config.forward.is_empty() => Worked::Done,
         Handled::Ignored => Worked::Ignored,
-        Handled::Quarantine(reason) => Worked::Quarantined(reason),
+        Handled::Quarantine(reason) => Worked::Quarantined(Kind::Quarantined, reason),
+        Handled::Contradiction(reason) => Worked::Quarantined(Kind::Contradiction, reason),
+        Handled::Thin(reason) => Worked::Quarantined(Kind::ThinEvent, reason),
         Handled::Park(park) => wait_for(tx, row, park, now_ms)?,
     })
 }
@@ -109,8 +111,8 @@ pub fn settle(
     }
     let (endpoint, event_id) = row.about();
     match (worked, note) {
-        (Worked::Quarantined(reason), _) => {
-            reviews::open(tx, Kind::Quarantined, endpoint, event_id, reason, now_ms)?;
+        (Worked::Quarantined(kind, reason), _) => {
+            reviews::open(tx, *kind, endpoint, event_id, reason, now_ms)?;
         }
         (Worked::Done | Worked::Ignored, Some(note)) => {
             reviews::close_on_event(tx, (endpoint, event_id), note, now_ms)?;

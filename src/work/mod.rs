@@ -2,6 +2,7 @@
 
 use crate::handlers::HandlerError;
 use crate::store::inbox::State;
+use crate::store::reviews::Kind;
 use crate::store::writer::JobError;
 
 pub mod endpoint;
@@ -24,7 +25,7 @@ pub enum Worked {
     /// Nobody's business here.
     Ignored,
     /// A person has to look at it, for this reason.
-    Quarantined(String),
+    Quarantined(Kind, String),
     /// Something it needs is not there yet.
     Parked {
         /// A thing with its name, such as `order o_1`.
@@ -40,7 +41,7 @@ impl Worked {
         match self {
             Self::Done => State::Done,
             Self::Ignored => State::Ignored,
-            Self::Quarantined(_) => State::Quarantined,
+            Self::Quarantined(..) => State::Quarantined,
             Self::Parked { .. } => State::Pending,
         }
     }
@@ -48,7 +49,7 @@ impl Worked {
     /// Why a person has to look at it, where one has.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Quarantined(reason) => Some(reason),
+            Self::Quarantined(_, reason) => Some(reason),
             Self::Done | Self::Ignored | Self::Parked { .. } => None,
         }
     }

@@ -6,6 +6,7 @@ use rusqlite::Transaction;
 
 use crate::handlers::Park;
 use crate::store::inbox;
+use crate::store::reviews::Kind;
 use crate::work::Worked;
 use crate::work::retry;
 use crate::work::timeline::Timeline;
@@ -31,10 +32,13 @@ pub(super) fn wait_for(tx: &Transaction<'_>, row: i64, park: Park, now_ms: i64) 
         return Ok(Worked::Parked { waits_for, next_at_ms: now_ms.saturating_add(wait_ms) });
     }
     Ok(if asks {
-        Worked::Quarantined(format!(
-            "{waits_for} did not come within {} hours; when it is there: inboxd retry",
-            time_max.as_secs() / 3600
-        ))
+        Worked::Quarantined(
+            Kind::Quarantined,
+            format!(
+                "{waits_for} did not come within {} hours; when it is there: inboxd retry",
+                time_max.as_secs() / 3600
+            ),
+        )
     } else {
         Worked::Ignored
     })

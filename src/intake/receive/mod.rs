@@ -336,7 +336,7 @@ fn outcome_of(worked: &Worked) -> Outcome {
     match worked {
         Worked::Done => Outcome::Processed,
         Worked::Ignored => Outcome::Ignored,
-        Worked::Quarantined(_) => Outcome::Quarantined,
+        Worked::Quarantined(..) => Outcome::Quarantined,
         Worked::Parked { .. } => Outcome::Accepted,
     }
 }

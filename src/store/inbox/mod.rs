@@ -123,6 +123,14 @@ pub fn known(
     conn.prepare_cached(KNOWN)?.query_row((provider, endpoint, key), as_known).optional()
 }
 
+/// Whether an event of this id is stored, on whichever endpoint.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn is_held(conn: &Connection, event_id: &str) -> rusqlite::Result<bool> {
+    conn.prepare_cached(IS_HELD)?.exists([event_id])
+}
+
 /// What is known of the events that another body under this key made, oldest first, at most a hundred.
 ///
 /// # Errors
@@ -508,6 +516,9 @@ const INSERT: &str = "
 // Only the events of batches have one.
 const KEEP_ENVELOPE: &str = "
     UPDATE main.webhook_inbox SET envelope = ?2 WHERE id = ?1";
+
+const IS_HELD: &str = "
+    SELECT 1 FROM main.webhook_inbox WHERE event_id = ?1";
 
 const KNOWN: &str = "
     SELECT id, event_id, state = 'quarantined' AS is_quarantined, body_sha256, api_version, headers

@@ -52,7 +52,7 @@ pub const SCHEMA: Schema = Schema {
     sql: include_str!("../../../schema.sql"),
     migrations: &[
         Migration { to: 2, sql: include_str!("upgrades/2.sql"), books: include_str!("upgrades/2-books.sql") },
-        Migration { to: 3, sql: include_str!("upgrades/3.sql"), books: "" },
+        Migration { to: 3, sql: include_str!("upgrades/3.sql"), books: include_str!("upgrades/3-books.sql") },
     ],
 };
 
