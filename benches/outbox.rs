@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::Registry;
-use inboxd::internals::background::dispatcher::{Dispatcher, Step, Tick};
+use inboxd::internals::background::dispatcher::Dispatcher;
+use inboxd::internals::background::poller::{Poller as _, Step, Tick};
 use inboxd::internals::clock;
 use inboxd::internals::store::open;
 use inboxd::internals::store::outbox::{self, NewOperation};
@@ -118,12 +119,12 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let tick = || {
+                let mut tick = || {
                     let lease_id = format!("lease-{}", lease.fetch_add(1, Ordering::Relaxed));
                     Some(Tick { lease_id, now_ms: clock::now_ms(), steady_ms: clock::steady_ms(), random: 0 })
                 };
                 loop {
-                    match dispatcher.steps(tick) {
+                    match dispatcher.steps(&mut tick) {
                         Step::Worked => {}
                         // nothing due for long: all is sent
                         Step::Idle(time) if time >= Duration::from_secs(1) => break,

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
-use inboxd::internals::background::dispatcher::{Dispatcher, Step, Tick};
+use inboxd::internals::background::dispatcher::Dispatcher;
+use inboxd::internals::background::poller::{Poller as _, Step, Tick};
 use inboxd::internals::intake::deliveries;
 use inboxd::internals::intake::front::{self, Front, Listener};
 use inboxd::internals::intake::proxy::Proxy;
@@ -216,7 +217,9 @@ impl Drop for Process {
 
 fn step(dispatcher: &Dispatcher, now_ms: i64) -> Step {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    dispatcher.step(&format!("lease-{}", NUMBER.fetch_add(1, Ordering::Relaxed)), now_ms, u64::MAX)
+    let lease_id = format!("lease-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut once = Some(Tick { lease_id, now_ms, steady_ms: now_ms, random: u64::MAX });
+    dispatcher.steps(&mut || once.take())
 }
 
 const ROW: &str = "SELECT state || ' ' || attempts FROM outbox";
@@ -733,7 +736,7 @@ fn tick(process: &Process, wall_ms: i64, steady_ms: i64) -> Step {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let lease_id = format!("tick-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let mut once = Some(Tick { lease_id, now_ms: NOW_MS + wall_ms, steady_ms, random: u64::MAX });
-    process.dispatcher().steps(|| once.take())
+    process.dispatcher().steps(&mut || once.take())
 }
 
 const DAY_MS: i64 = 24 * HOUR_MS;

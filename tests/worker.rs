@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
-use inboxd::internals::background::worker::{Settings, Step, Worker};
+use inboxd::internals::background::poller::{Poller as _, Step, Tick};
+use inboxd::internals::background::worker::{Settings, Worker};
 use inboxd::internals::intake::receive::{self, Outcome};
 use inboxd::internals::store::open;
 use inboxd::internals::store::writer::{self, Writer, WriterHandle};
 use inboxd::internals::work::endpoint::Endpoint;
-use inboxd::internals::work::held::Held;
+use inboxd::internals::work::lease::Held;
 use inboxd::internals::work::screen;
 use rusqlite::Transaction;
 use support::{count, text};
@@ -29,15 +30,14 @@ const NOW_MS: i64 = 1_000_000_000;
 #[derive(Default)]
 struct Books {
     calls: AtomicUsize,
-    failures: Mutex<HashMap<String, usize>>,
+    failures: HashMap<String, i64>,
 }
 
 impl Books {
-    /// Fails so many times for the event before it works.
-    fn failing(event_id: &str, times: usize) -> Arc<Self> {
-        let books = Self::default();
-        books.failures.lock().unwrap().insert(event_id.to_owned(), times);
-        Arc::new(books)
+    /// Fails in the first attempts at the event, however often the writer runs one.
+    fn failing(event_id: &str, attempts: i64) -> Arc<Self> {
+        let failures = HashMap::from([(event_id.to_owned(), attempts)]);
+        Arc::new(Self { failures, ..Self::default() })
     }
 }
 
@@ -63,10 +63,9 @@ impl Handler for Books {
         if event.event_type == "thing.contradictory" {
             return Ok(Handled::Quarantine("it contradicts the books".to_owned()));
         }
-        if let Some(left) = self.failures.lock().unwrap().get_mut(event.id)
-            && *left > 0
-        {
-            *left -= 1;
+        let attempt = "SELECT attempts FROM webhook_inbox WHERE event_id = ?1";
+        let attempt: i64 = tx.query_row(attempt, [event.id], |row| row.get(0))?;
+        if self.failures.get(event.id).is_some_and(|failing| attempt <= *failing) {
             return Err(HandlerError::Failed("not yet".to_owned()));
         }
         Ok(Handled::Applied)
@@ -125,7 +124,7 @@ impl Process {
 
     /// One step with the longest possible wait.
     fn step(&self, now_ms: i64) -> Step {
-        self.worker().step(&lease(), now_ms, u64::MAX)
+        self.worker().step(&Tick { lease_id: lease(), now_ms, steady_ms: now_ms, random: u64::MAX })
     }
 
     fn work_until_idle(&self, now_ms: i64) {

@@ -1,11 +1,11 @@
 //! The dispatcher: claims outbox rows, sends them, and settles them.
 //!
-//! A step function without threads or sleeps; `daemon` runs it in threads. The claim is committed before the
+//! A step function without threads or sleeps; see [`poller`] for what runs it. The claim is committed before the
 //! request is made, and no transaction is open during it. The result is written only where the lease still
 //! holds: a result that comes too late is discarded and counted.
 
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::Transaction;
 use serde_json::Value;
@@ -18,46 +18,18 @@ use crate::store::outbox::queue::{self, Claim, ClaimTerms, Claimed, Ending, Next
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::{JobError, WriteError, WriterHandle};
 use crate::wake::lock;
-use crate::work::held::Held;
+use crate::work::lease::Held;
 use crate::work::retry;
-
 use crate::work::target::{Parcel, Target};
 
 use super::circuit::{Circuit, Open, Permit, Sign};
-
-/// The longest wait between two looks at the queue: a due time may have been changed by another process.
-const WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// How long to wait when the store takes nothing.
-const STORE_PAUSE: Duration = Duration::from_millis(500);
+use super::poller::{self, Poller, Step, Tick, Unsettled, WAIT_MAX};
 
 /// Of an answer's body, this much is kept.
 const EXCERPT_BYTES_MAX: usize = 1024;
 
 /// Attempts after which a 5xx is no reason to go on with a delivery whose signed time has passed.
 const EXPIRED_ATTEMPTS_MAX: i64 = 10;
-
-/// What one step is taken with.
-#[derive(Debug, Clone)]
-pub struct Tick {
-    /// Unique for this step.
-    pub lease_id: String,
-    /// The time, in milliseconds since the epoch.
-    pub now_ms: i64,
-    /// The time of a clock that nobody sets, in milliseconds; see [`crate::clock::steady_ms`].
-    pub steady_ms: i64,
-    /// Spreads the waits; see [`retry::backoff`].
-    pub random: u64,
-}
-
-/// What a step did, and when to take the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// It sent a row: look again at once.
-    Worked,
-    /// Nothing may be sent now: look again after this time, or when woken.
-    Idle(Duration),
-}
 
 /// What all threads of one destination share.
 #[derive(Debug)]
@@ -66,7 +38,7 @@ pub struct Dispatcher {
     target: Arc<Target>,
     circuit: Mutex<Circuit>,
     /// Results that could not be written yet: sending again would be worse than writing late.
-    unsettled: Mutex<Vec<Arc<Settlement>>>,
+    unsettled: Unsettled<Arc<Settlement>>,
     held: Arc<Held>,
     set_back: SetBack,
     /// The first tick: what failed before it failed in another process.
@@ -122,7 +94,7 @@ impl Dispatcher {
             writer,
             target,
             circuit,
-            unsettled: Mutex::default(),
+            unsettled: Unsettled::default(),
             held: Arc::default(),
             set_back: SetBack::default(),
             began: OnceLock::new(),
@@ -132,70 +104,6 @@ impl Dispatcher {
     /// As configured.
     pub fn config(&self) -> &Destination {
         self.target.config()
-    }
-
-    /// At a start: what the process before was sending is due at once. Returns how many rows that were.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
-        let name = self.config().name.clone();
-        let released = self.writer.run(move |tx| {
-            outbox::note_circuit(tx, &name, None)?;
-            Ok(queue::release_all(tx, &name, now_ms)?)
-        })?;
-        let (name, wait_max_ms) = (self.config().name.clone(), wait_max_ms(self.config()));
-        let clamped = self.writer.run(move |tx| Ok(queue::clamp_due(tx, &name, wait_max_ms, now_ms)?));
-        // a wait that comes out too long is no reason not to start
-        if let Err(error) = clamped {
-            log::warn!("waits that another clock made too long stay as they are: {error}");
-        }
-        Ok(released)
-    }
-
-    /// Claims one row that is due and sends it, by a wall clock that nobody sets. `random` spreads the waits; see
-    /// [`retry::backoff`].
-    pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
-        let mut once = Some(Tick { lease_id: lease_id.to_owned(), now_ms, steady_ms: now_ms, random });
-        self.steps(|| once.take())
-    }
-
-    /// Takes steps for as long as `tick` says with what and something is due. A row's settlement and the claim
-    /// of the next are one transaction: half the waits for the disk.
-    pub fn steps(&self, mut tick: impl FnMut() -> Option<Tick>) -> Step {
-        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
-        for settlement in unsettled {
-            drop(self.write(Some(settlement), None));
-        }
-        let Some(first) = tick() else { return Step::Worked };
-        self.began.get_or_init(|| Began { now_ms: first.now_ms, steady_ms: first.steady_ms });
-        if let Permit::Wait(time) = lock(&self.circuit).permit(first.now_ms) {
-            return Step::Idle(time.min(WAIT_MAX));
-        }
-        let mut now = first.clone();
-        let mut found = self.write(None, Some(first));
-        while let Ok(Found::Work(claimed)) = found {
-            let settlement = self.work(*claimed, &now);
-            let next = tick().filter(|next| lock(&self.circuit).permit(next.now_ms) == Permit::Go);
-            let Some(next) = next else {
-                drop(self.write(Some(settlement), None));
-                return Step::Worked;
-            };
-            now = next.clone();
-            found = self.write(Some(settlement), Some(next));
-        }
-        lock(&self.circuit).tell(Sign::Silent, now.now_ms, now.random);
-        match found {
-            Ok(Found::Work(_) | Found::PassedOver) => Step::Worked,
-            Ok(Found::Nothing { next_due_ms }) => {
-                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now.now_ms)).max(0);
-                Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
-            }
-            Err(error) => {
-                log::debug!("the dispatcher could not look for rows: {error}");
-                Step::Idle(STORE_PAUSE)
-            }
-        }
     }
 
     /// Writes what became of one attempt, and claims the next row where a tick is given. Where the store takes
@@ -226,11 +134,15 @@ impl Dispatcher {
             (Err(error), settlement) => {
                 if let Some(settlement) = settlement {
                     log::debug!("outbox row {} could not be settled yet: {error}", settlement.claimed.id);
-                    lock(&self.unsettled).push(settlement);
+                    self.unsettled.keep(settlement);
                 }
                 Err(error)
             }
         }
+    }
+
+    fn wait_max_ms(&self) -> i64 {
+        poller::wait_max_ms(self.config().lease, self.config().backoff_cap)
     }
 
     fn look(&self, tick: Tick) -> Look {
@@ -240,7 +152,7 @@ impl Dispatcher {
             in_order: config.order == Order::Object,
             lease_ms: retry::as_ms(config.lease),
             pass_over_ms: retry::as_ms(config.backoff_cap),
-            wait_max_ms: wait_max_ms(config),
+            wait_max_ms: self.wait_max_ms(),
             was_set_back: self.set_back.notice(tick.now_ms),
             held: Arc::clone(&self.held),
             tick,
@@ -354,6 +266,55 @@ impl Dispatcher {
     }
 }
 
+impl Poller for Dispatcher {
+    const ROWS: &'static str = "outbox rows";
+
+    fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let (name, ours) = (self.config().name.clone(), self.config().name.clone());
+        let wait_max_ms = self.wait_max_ms();
+        let release = move |tx: &Transaction<'_>| {
+            outbox::note_circuit(tx, &name, None)?;
+            Ok(queue::release_all(tx, &name, now_ms)?)
+        };
+        let clamp = move |tx: &Transaction<'_>| Ok(queue::clamp_due(tx, &ours, wait_max_ms, now_ms)?);
+        poller::take_over(&self.writer, release, clamp)
+    }
+
+    /// Claims and sends row after row, for as long as `tick` says with what and something is due. A row's settlement
+    /// and the claim of the next are one transaction: half the waits for the disk.
+    fn steps(&self, tick: &mut dyn FnMut() -> Option<Tick>) -> Step {
+        for settlement in self.unsettled.take() {
+            drop(self.write(Some(settlement), None));
+        }
+        let Some(first) = tick() else { return Step::Worked };
+        self.began.get_or_init(|| Began { now_ms: first.now_ms, steady_ms: first.steady_ms });
+        if let Permit::Wait(time) = lock(&self.circuit).permit(first.now_ms) {
+            return Step::Idle(time.min(WAIT_MAX));
+        }
+        let mut now = first.clone();
+        let mut found = self.write(None, Some(first));
+        while let Ok(Found::Work(claimed)) = found {
+            let settlement = self.work(*claimed, &now);
+            let next = tick().filter(|next| lock(&self.circuit).permit(next.now_ms) == Permit::Go);
+            let Some(next) = next else {
+                drop(self.write(Some(settlement), None));
+                return Step::Worked;
+            };
+            now = next.clone();
+            found = self.write(Some(settlement), Some(next));
+        }
+        lock(&self.circuit).tell(Sign::Silent, now.now_ms, now.random);
+        match found {
+            Ok(Found::Work(_) | Found::PassedOver) => Step::Worked,
+            Ok(Found::Nothing { next_due_ms }) => Step::idle_until(next_due_ms, now.now_ms),
+            Err(error) => {
+                log::debug!("the dispatcher could not look for rows: {error}");
+                Step::after_failure()
+            }
+        }
+    }
+}
+
 fn parcel(claimed: &Claimed) -> Parcel<'_> {
     Parcel {
         operation_key: &claimed.operation_key,
@@ -367,11 +328,6 @@ fn parcel(claimed: &Claimed) -> Parcel<'_> {
         event_type: claimed.event_type.as_deref(),
         query: claimed.query.as_deref(),
     }
-}
-
-/// No wait of ours is longer: a due time beyond it is the work of a clock that was set back.
-fn wait_max_ms(config: &Destination) -> i64 {
-    retry::as_ms(config.lease).max(retry::as_ms(config.backoff_cap))
 }
 
 /// What a look for work needs, apart from the dispatcher.
@@ -412,12 +368,11 @@ impl Look {
             }
             Claim::PassedOver => Ok(Found::PassedOver),
             Claim::Nothing => {
-                let wait_max_ms = self.wait_max_ms;
-                let mut next_due_ms = queue::next_due_ms(tx, name)?;
-                if next_due_ms.is_some_and(|due| due > now_ms + wait_max_ms) {
-                    queue::clamp_due(tx, name, wait_max_ms, now_ms)?;
-                    next_due_ms = queue::next_due_ms(tx, name)?;
-                }
+                let next_due_ms = poller::next_due_ms(
+                    now_ms + self.wait_max_ms,
+                    || queue::next_due_ms(tx, name),
+                    || queue::clamp_due(tx, name, self.wait_max_ms, now_ms),
+                )?;
                 Ok(Found::Nothing { next_due_ms })
             }
         }

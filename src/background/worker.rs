@@ -1,18 +1,19 @@
 //! The worker: claims stored events, runs their handlers through the writer, and settles them.
 //!
-//! A step function without threads or sleeps; `daemon` runs it in threads and waits in between.
-//! One step claims several events, in one transaction that is committed before the work starts, and hands the
-//! work on them to the writer together, one job each: they share a commit, and one that fails undoes itself alone. Effects and the settling mark share one transaction, in
-//! which the lease is checked. An event whose earlier attempt never ended runs alone, so that one which kills
-//! the process takes no other's attempts with it.
+//! A step function without threads or sleeps; see [`poller`] for what runs it.
+//! One step claims several events, in one transaction that is committed before the work starts, and hands the work on
+//! them to the writer together, one job each: they share a commit, and one that fails undoes itself alone. Effects and
+//! the settling mark share one transaction, in which the lease is checked. An event whose earlier attempt never ended
+//! runs alone, so that one which kills the process takes no other's attempts with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rusqlite::Transaction;
 
+use super::poller::{self, Poller, Step, Tick, Unsettled};
 use crate::clock::SetBack;
 use crate::config::Mode;
 use crate::store::inbox::State;
@@ -20,21 +21,14 @@ use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, 
 use crate::store::meta;
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::{JobError, WriteError, WriterHandle};
-use crate::wake::lock;
 use crate::work::apply::{self, Row};
 use crate::work::content::Content;
 use crate::work::endpoint::Endpoint;
 use crate::work::retry;
 use crate::work::screen::disposition_again;
 
-/// The longest wait between two looks at the queue: a due time may have been changed by another process.
-const WAIT_MAX: Duration = Duration::from_secs(1);
-
 /// Events of one step: as many share a commit, and as many are tried alone when the process dies meanwhile.
 const CLAIM_ROWS_MAX: u32 = 16;
-
-/// How long to wait when the store takes nothing.
-const STORE_PAUSE: Duration = Duration::from_millis(500);
 
 /// `[worker]`
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +57,7 @@ pub struct Worker {
     /// Shared by ordinary work; taken alone by an event that may kill the process.
     suspicion: RwLock<()>,
     /// Failures that could not be written: a full disk must not be charged to the event.
-    unsettled: Mutex<Vec<Failure>>,
+    unsettled: Unsettled<Failure>,
     set_back: SetBack,
     is_stopping: AtomicBool,
 }
@@ -84,15 +78,6 @@ struct Failure {
     error: String,
     next_at_ms: i64,
     is_last: bool,
-}
-
-/// What a step did, and when to take the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// It worked on an event: look again at once.
-    Worked,
-    /// Nothing was due: look again after this time, or when woken.
-    Idle(Duration),
 }
 
 /// What a claim attempt found, with what is known about the next.
@@ -121,27 +106,10 @@ impl Worker {
             names: Arc::new(Names { list, json }),
             settings,
             suspicion: RwLock::new(()),
-            unsettled: Mutex::default(),
+            unsettled: Unsettled::default(),
             set_back: SetBack::default(),
             is_stopping: AtomicBool::new(false),
         }
-    }
-
-    /// Notes the start, and what the process before held is due at once. Returns how many events that were.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
-        let names = Arc::clone(&self.names);
-        let released = self.writer.run(move |tx| {
-            meta::note(tx, meta::LAST_START, "", now_ms)?;
-            Ok(queue::release_all(tx, &names.json, now_ms)?)
-        })?;
-        // a wait that comes out too long is no reason not to start
-        if let Err(error) = self.clamp_due(now_ms) {
-            log::warn!("waits that another clock made too long stay as they are: {error}");
-        }
-        Ok(released)
     }
 
     /// From now on what is claimed is given back instead of being worked on.
@@ -149,69 +117,53 @@ impl Worker {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    fn clamp_due(&self, now_ms: i64) -> Result<usize, WriteError> {
-        let (names, wait_max_ms) = (Arc::clone(&self.names), self.wait_max_ms());
-        self.writer.run(move |tx| Ok(queue::clamp_due(tx, &names.json, wait_max_ms, now_ms)?))
-    }
-
-    /// No wait of ours is longer: a due time beyond it is the work of a clock that was set back.
     fn wait_max_ms(&self) -> i64 {
-        retry::as_ms(self.settings.lease).max(retry::as_ms(self.settings.backoff_cap))
+        poller::wait_max_ms(self.settings.lease, self.settings.backoff_cap)
     }
 
-    /// Claims events that are due and works on them. `random` spreads the waits; see [`retry::backoff`].
-    pub fn step(&self, lease_id: &str, now_ms: i64, random: u64) -> Step {
-        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
-        self.settle_failures(unsettled, now_ms);
+    /// Claims events that are due and works on them.
+    pub fn step(&self, tick: &Tick) -> Step {
+        self.settle_failures(self.unsettled.take(), tick.now_ms);
         let among_others = self.suspicion.read().unwrap_or_else(PoisonError::into_inner);
-        let mut found = self.claim_and_work(lease_id, false, now_ms, random);
+        let mut found = self.claim_and_work(tick, false);
         drop(among_others);
         if let Ok(Found::Suspect) = found {
             // claimed alone as well: no other attempt is under way that could be charged for its doing
             let _alone = self.suspicion.write().unwrap_or_else(PoisonError::into_inner);
-            found = self.claim_and_work(lease_id, true, now_ms, random);
+            found = self.claim_and_work(tick, true);
         }
         match found {
             Ok(Found::Work(_) | Found::Suspect) => Step::Worked,
-            Ok(Found::Nothing { next_due_ms }) => {
-                let wait_ms = next_due_ms.map_or(i64::MAX, |due| due.saturating_sub(now_ms)).max(0);
-                Step::Idle(Duration::from_millis(wait_ms.unsigned_abs()).min(WAIT_MAX))
-            }
+            Ok(Found::Nothing { next_due_ms }) => Step::idle_until(next_due_ms, tick.now_ms),
             Err(error) => {
                 log::debug!("the worker could not look for work: {error}");
-                Step::Idle(STORE_PAUSE)
+                Step::after_failure()
             }
         }
     }
 
-    fn claim_and_work(
-        &self,
-        lease_id: &str,
-        takeover: bool,
-        now_ms: i64,
-        random: u64,
-    ) -> Result<Found, WriteError> {
-        let found = self.claim(lease_id, takeover, now_ms)?;
+    fn claim_and_work(&self, tick: &Tick, takeover: bool) -> Result<Found, WriteError> {
+        let found = self.claim(tick, takeover)?;
         if let Found::Work(claimed) = &found {
             if self.is_stopping.load(Ordering::Acquire) {
-                self.hand_back(claimed, now_ms);
+                self.hand_back(claimed, tick.now_ms);
             } else {
-                self.work(claimed, now_ms, random);
+                self.work(claimed, tick.now_ms, tick.random);
             }
         }
         Ok(found)
     }
 
-    fn claim(&self, lease_id: &str, takeover: bool, now_ms: i64) -> Result<Found, WriteError> {
+    fn claim(&self, tick: &Tick, takeover: bool) -> Result<Found, WriteError> {
         let look = Look {
             names: Arc::clone(&self.names),
-            lease_id: lease_id.to_owned(),
+            lease_id: tick.lease_id.clone(),
             lease_ms: retry::as_ms(self.settings.lease),
             wait_max_ms: self.wait_max_ms(),
             attempts_max: i64::from(self.settings.attempts_max),
             takeover,
-            was_set_back: self.set_back.notice(now_ms),
-            now_ms,
+            was_set_back: self.set_back.notice(tick.now_ms),
+            now_ms: tick.now_ms,
         };
         self.writer.run(move |tx| look.claim(tx))
     }
@@ -315,9 +267,29 @@ impl Worker {
         for (failure, result) in failures.into_iter().zip(results) {
             if let Err(error) = result {
                 log::debug!("event_id={} could not be given back yet: {error}", failure.claimed.event_id);
-                lock(&self.unsettled).push(failure);
+                self.unsettled.keep(failure);
             }
         }
+    }
+}
+
+impl Poller for Worker {
+    const ROWS: &'static str = "events";
+
+    /// Notes the start as well.
+    fn take_over(&self, now_ms: i64) -> Result<usize, WriteError> {
+        let (names, ours, wait_max_ms) =
+            (Arc::clone(&self.names), Arc::clone(&self.names), self.wait_max_ms());
+        let release = move |tx: &Transaction<'_>| {
+            meta::note(tx, meta::LAST_START, "", now_ms)?;
+            Ok(queue::release_all(tx, &names.json, now_ms)?)
+        };
+        let clamp = move |tx: &Transaction<'_>| Ok(queue::clamp_due(tx, &ours.json, wait_max_ms, now_ms)?);
+        poller::take_over(&self.writer, release, clamp)
+    }
+
+    fn steps(&self, tick: &mut dyn FnMut() -> Option<Tick>) -> Step {
+        tick().map_or(Step::Worked, |tick| self.step(&tick))
     }
 }
 
@@ -381,12 +353,12 @@ impl Look {
     }
 
     fn next_due(&self, tx: &Transaction<'_>) -> Result<Found, JobError> {
-        let json = &self.names.json;
-        let mut next_due_ms = queue::next_due_ms(tx, json)?;
-        if next_due_ms.is_some_and(|due| due > self.now_ms + self.wait_max_ms) {
-            queue::clamp_due(tx, json, self.wait_max_ms, self.now_ms)?;
-            next_due_ms = queue::next_due_ms(tx, json)?;
-        }
+        let (json, latest_ms) = (&self.names.json, self.now_ms + self.wait_max_ms);
+        let next_due_ms = poller::next_due_ms(
+            latest_ms,
+            || queue::next_due_ms(tx, json),
+            || queue::clamp_due(tx, json, self.wait_max_ms, self.now_ms),
+        )?;
         Ok(Found::Nothing { next_due_ms })
     }
 }

@@ -22,6 +22,7 @@ use signal_hook::iterator::Signals;
 
 use crate::background::dispatcher::Dispatcher;
 use crate::background::worker::{self, Worker};
+use crate::background::{self, Background};
 use crate::clock;
 use crate::config::{self, Address, Config};
 use crate::handlers::Registry;
@@ -40,20 +41,17 @@ use crate::work::target::Target;
 use crate::work::timeline;
 
 mod assembly;
-mod background;
 mod health;
 pub mod control;
 mod own_files;
 mod run_dir;
 mod systemd;
-mod upkeep;
 
 pub use crate::store::overview::Report;
 pub use assembly::check;
 pub use health::ask;
 
 use assembly::{Assembly, Folders};
-use background::Background;
 use control::Control;
 use health::HealthSocket;
 use run_dir::{RunDir, remove_stale_socket};
@@ -243,7 +241,7 @@ impl Daemon {
         let (wake, outbox_wake) = (Arc::new(Wake::default()), Arc::new(Wake::default()));
         let proxy = Arc::new(Proxy::new(handle.clone(), &targets));
         let dispatchers = targets.into_iter().map(|target| Dispatcher::new(handle.clone(), target)).collect();
-        let worker = Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker));
+        let pollers = (Worker::new(handle.clone(), &endpoints, worker_settings(&config.worker)), dispatchers);
         let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
         let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
         let app = Arc::new(app.keeping_refused(config.keep_refused));
@@ -258,7 +256,7 @@ impl Daemon {
             patience,
             last_sign_ms,
         };
-        let background = Background::start((worker, dispatchers), (&wake, &outbox_wake), &handle, settings)?;
+        let background = Background::start(pollers, (&wake, &outbox_wake), &handle, settings, &spawn)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
         let control = Control::open(run_dir.path(), &app)?;
         let health = tell_health(&run_dir, &app, &lock, home)?;

@@ -18,7 +18,7 @@ use crate::verify::VerifiedEvent;
 use crate::work::Worked;
 use crate::work::apply::{self, Row};
 use crate::work::endpoint::Endpoint;
-use crate::work::held::Held;
+use crate::work::lease::{self, Held};
 use crate::work::retry;
 use crate::work::target::{Parcel, Target};
 
@@ -97,7 +97,7 @@ impl Proxy {
         let (endpoint, destination) = (Arc::clone(&call.endpoint), call.target.config().name.clone());
         let (lease, held) = (endpoint.config.proxy_timeout + LEASE_MORE, Arc::clone(&self.held));
         let now_ms = call.now_ms;
-        let lease_id = format!("{now_ms:012x}{:016x}", getrandom::u64().unwrap_or(u64::MAX));
+        let lease_id = lease::new_id(now_ms);
         let (settle, claimed) = Pending::new();
         self.writer.submit(
             move |tx| {

@@ -14,7 +14,7 @@ pub mod hand_on;
 pub mod parking;
 pub mod target;
 pub mod timeline;
-pub mod held;
+pub mod lease;
 pub mod retry;
 
 /// What the work on one event came to.

@@ -13,8 +13,10 @@ use crate::store::outbox;
 use crate::store::reviews;
 
 mod channel;
+mod watch;
 
 pub use channel::{Sent, reap_orphans, send};
+pub(super) use watch::watch;
 
 /// A store that is hindered for less recovers by itself before anybody has read the message.
 const STORE_HINDERED_MIN: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use crate::work::apply::{self, Row};
 use crate::work::content::Content;
 use crate::work::endpoint::Endpoint;
 use crate::work::forward::forward;
-use crate::work::held::Held;
+use crate::work::lease::Held;
 use crate::work::retry;
 use crate::work::screen::{Disposition, has_handler_for};
 

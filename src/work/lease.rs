@@ -1,4 +1,4 @@
-//! The rows that this very process holds, by a clock that cannot be set.
+//! Leases: the id that proves who holds a row, and the rows that this very process holds, by a clock that cannot be set.
 //!
 //! A lease in the database ends by the wall clock, so that other processes can tell. When that clock is set while an
 //! application works on a row, the lease looks ended, or longer than any: here stands how long it really lasts.
@@ -7,6 +7,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::wake::lock;
+
+/// The id of a new lease: unique, and rising with the time.
+pub fn new_id(now_ms: i64) -> String {
+    format!("{now_ms:012x}{:016x}", getrandom::u64().unwrap_or(u64::MAX))
+}
 
 /// Rows by their ids. The times are milliseconds of the steady clock.
 #[derive(Debug, Default)]

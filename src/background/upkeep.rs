@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use super::background::{Stop, until_ready};
-use crate::background::given_up;
-use crate::background::retention::Purge;
+use super::given_up;
+use super::retention::Purge;
+use super::stop::Stop;
 use crate::clock;
 use crate::config::Retention;
 use crate::store::open;
@@ -60,13 +60,7 @@ impl StartNote {
                     difference(jump.shift_ms, "ahead of", "behind")
                 );
             }
-            let note = || {
-                self.writer.run(move |tx| {
-                    timeline::note(tx, jump, now_ms)?;
-                    Ok(0)
-                })
-            };
-            until_ready("", note, stop);
+            stop.until_ready(|| self.writer.run(move |tx| Ok(timeline::note(tx, jump, now_ms)?)));
         });
     }
 }
