@@ -164,6 +164,19 @@ fn split_items(block: &str, is_first: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[test]
+fn every_room_has_a_row_in_the_map_in_the_order_of_lib_rs() {
+    let lib = read("src/lib.rs");
+    let rooms = lib
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
+    let architecture = read("docs/architecture.md");
+    let rows = architecture.lines().skip_while(|line| !line.starts_with("| room |"));
+    let cells = rows.take_while(|line| line.starts_with('|')).filter_map(|line| line.split('|').nth(1));
+    let named: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    assert_eq!(named, rooms.collect::<Vec<_>>());
+}
+
+#[test]
 fn every_verb_of_the_help_is_in_the_manual() {
     let help = printed(&["--help"]);
     let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
