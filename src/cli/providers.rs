@@ -1,7 +1,7 @@
 //! `providers`: prints the table of providers.
 
 use crate::config::closest;
-use crate::providers::{self, Handshake, Preset, Provider};
+use crate::providers::{self, Preset, Provider};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -137,7 +137,7 @@ pub(crate) fn facts(preset: &Preset) -> Result<Vec<(&'static str, String)>, Fail
     facts.push(("Account", sources(recipe.account)));
     facts.push(("Replays", replays(&provider).to_owned()));
     facts.push(("Handed on", handed_on(&provider)));
-    facts.push(("Handshake", handshake(preset.handshake).to_owned()));
+    facts.push(("Handshake", preset.handshake.title.to_owned()));
     facts.push(("Waits", preset.deadline_s.map_or(String::new(), |s| format!("{s} s for an answer"))));
     facts.push(("Sends again", preset.retries.to_owned()));
     let signer = if scheme.can_sign() {
@@ -213,7 +213,7 @@ fn remarks(preset: &Preset) -> Vec<&'static str> {
         (provider.has_replay_key(), "id not signed"),
         (scheme.is_batch(), "batches"),
         (scheme.signs_url(), "needs public_url"),
-        (preset.handshake != Handshake::None, "handshake"),
+        (!preset.handshake.title.is_empty(), "handshake"),
         (!scheme.can_sign(), "public key"),
     ]
     .into_iter()
@@ -256,21 +256,6 @@ fn handed_on(provider: &Provider) -> String {
     format!("{envelope}{signature}")
 }
 
-fn handshake(handshake: Handshake) -> &'static str {
-    match handshake {
-        Handshake::None => "",
-        Handshake::SlackChallenge => {
-            "url_verification, signed: the challenge is sent back; ssl_check=1 (a form, or GET), unsigned: answered 200, not stored"
-        }
-        Handshake::ZoomValidation => "endpoint.url_validation, signed: the token is sent back with its HMAC",
-        Handshake::DropboxChallenge => "GET ?challenge=…: sent back as plain text",
-        Handshake::WooCommercePing => "the unsigned form webhook_id=N: answered 200, not stored",
-        Handshake::DiscordPing => "type 0: answered 204; type 1 of interactions: {\"type\":1}; both signed",
-        Handshake::KomojuPing => "ping, signed: answered 200, not stored",
-        Handshake::IntercomPing => "ping without an id, signed: answered 200, not stored",
-    }
-}
-
 /// Fields for programs: the texts of the table, and properties of the scheme.
 fn to_json(preset: &Preset) -> Result<Value, Failure> {
     let provider = provider_of(preset)?;
@@ -286,7 +271,7 @@ fn to_json(preset: &Preset) -> Result<Value, Failure> {
         "object_id": recipe.object_id, "account": recipe.account,
         "fact": recipe.fact, "told_apart_by": recipe.told_apart_by,
         "body_signed": scheme.body_signed(), "id_signed": scheme.id_is_signed(), "batch": scheme.is_batch(), "handed_on": handed_on(&provider),
-        "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": handshake(preset.handshake),
+        "signs_url": scheme.signs_url(), "can_send": scheme.can_sign(), "handshake": preset.handshake.title,
         "retries_by_itself": preset.retries_by_itself, "retries": preset.retries, "deadline_s": preset.deadline_s,
         "bad_signature_status": preset.bad_signature_status, "body_bytes_max": preset.body_bytes_max,
     }))

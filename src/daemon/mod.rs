@@ -30,7 +30,6 @@ use crate::intake::deliveries::App;
 use crate::intake::exchange::{Request, Service};
 use crate::intake::front::{self, Relay};
 use crate::intake::proxy::Proxy;
-use crate::providers;
 use crate::store::inbox;
 use crate::store::meta;
 use crate::store::open::{self, DataDirLock, FileClaim, OpenError};
@@ -660,8 +659,7 @@ fn proxied(config: &Config) -> Vec<(String, Duration)> {
 /// For how long each endpoint's provider sends again what failed.
 fn patience(config: &Config) -> Vec<(String, Duration)> {
     let of = |endpoint: &config::Endpoint| {
-        let preset = endpoint.verifier.provider().preset();
-        (endpoint.name.clone(), providers::gives_up_after(&endpoint.provider, preset))
+        (endpoint.name.clone(), endpoint.verifier.provider().preset().gives_up_after())
     };
     config.endpoints.iter().map(of).collect()
 }

@@ -24,7 +24,7 @@ use crate::intake::proxy::{Asked, Proxy};
 use crate::intake::receive::{Incoming, Outcome, Receipt};
 use crate::intake::refused;
 use crate::logging;
-use crate::providers::{Handshake, Reply};
+use crate::providers::Reply;
 use crate::signature::{Delivery, Headers, Rejection};
 use crate::store::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
 use crate::verify::{self, Verified, VerifiedEvent, Verifier};
@@ -278,10 +278,8 @@ impl App {
         }
         let kind = format!("refused endpoint={} reason=method_not_allowed", config.name);
         logging::limited(Level::Info, REFUSALS_PER_SECOND, &kind, || asked(request));
-        Answer::MethodNotAllowed(match config.verifier.provider().preset().handshake {
-            Handshake::DropboxChallenge => "GET, POST",
-            _ => "POST",
-        })
+        let by_get = config.verifier.provider().preset().handshake.by_get;
+        Answer::MethodNotAllowed(if by_get { "GET, POST" } else { "POST" })
     }
 
     /// Verifies one delivery, and has the writer store it or the application answer for it.

@@ -1,9 +1,16 @@
 //! Code hosting, issues, monitoring, deployment.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::preset::{BodyVaries, OtherKind, Preset, TestSign};
+use super::sample::{self, About, Sample};
 use super::standard::STANDARD_WEBHOOKS;
+use crate::encode::hex;
 use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
@@ -47,6 +54,7 @@ pub(super) const ROWS: &[Preset] = &[
         tests: &[TestSign::Type("ping")],
         // of the JSON 25 MB; as a form it is up to about twice as long
         body_bytes_max: Some(50 * 1024 * 1024),
+        sample: Sample { id: sample::uuid, is_whole: true, body: github, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -76,6 +84,7 @@ pub(super) const ROWS: &[Preset] = &[
         body_bytes_max: Some(25 * 1024 * 1024),
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
         unconfirmed: "10 s to answer on gitlab.com",
+        sample: Sample { id: sample::uuid, body: gitlab_note, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -99,6 +108,7 @@ pub(super) const ROWS: &[Preset] = &[
         body_bytes_max: Some(25 * 1024 * 1024),
         retries: "may send again after a timeout; a resend keeps the id; failing webhooks are switched off",
         unconfirmed: "10 s to answer on gitlab.com",
+        sample: Sample { id: sample::uuid, body: gitlab_note, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -122,6 +132,10 @@ pub(super) const ROWS: &[Preset] = &[
         tests: &[TestSign::Type("diagnostics:ping")],
         retries: "twice",
         unconfirmed: "10 s to answer",
+        sample: Sample {
+            body: |about| json!({"repository": {"full_name": "example/sample", "workspace": {"slug": "example"}}, "actor": {"display_name": "Example"}, "sample": about.seed}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -150,6 +164,11 @@ pub(super) const ROWS: &[Preset] = &[
         retries: "never by itself",
         tests: &[TestSign::Equal("push", ["/before", "/after"])],
         unconfirmed: "that Forgejo signs alike",
+        sample: Sample {
+            id: sample::uuid,
+            body: |about| json!({"repository": {"id": 1, "full_name": "example/sample", "owner": {"login": "example"}}, "sender": {"login": "example"}, "sample": about.seed}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -176,6 +195,11 @@ pub(super) const ROWS: &[Preset] = &[
         body_varies: BodyVaries::Fields(&["/webhookTimestamp"]),
         deadline_s: Some(5),
         unconfirmed: "3 attempts, after 1 minute, 1 hour and 6 hours",
+        sample: Sample {
+            id: sample::uuid,
+            body: |about| json!({"createdAt": about.now(), "data": {"id": about.seed, "title": "Sample issue"}, "organizationId": "org_sample", "webhookTimestamp": about.now_ms(), "webhookId": about.seed}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -201,6 +225,10 @@ pub(super) const ROWS: &[Preset] = &[
         deadline_s: Some(1),
         retries: "none stated; 1000 timeouts in 24 hours end the subscription",
         unconfirmed: "that Request-ID is the same when an event is delivered again",
+        sample: Sample {
+            body: |about| json!({"installation": {"uuid": "7a485448-a9e2-4c85-8a3c-4f44175783c9"}, "actor": {"type": "application", "id": "sentry", "name": "Sentry"}, "data": {"issue": {"id": about.seed, "title": "Sample error"}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -224,7 +252,13 @@ pub(super) const ROWS: &[Preset] = &[
         bad_signature_status: 503,
         refusal_status: Some(503),
         deadline_s: Some(5),
+        retries_for: Duration::from_hours(48),
         retries: "for 48 hours on timeouts, 5xx and 429; after 3 drops in a row it is off for 24 hours and what waits is lost",
+        sample: Sample {
+            id: |digits| digits[..26].to_ascii_uppercase(),
+            body: |about| json!({"event": {"resource_type": "incident", "occurred_at": about.now(), "data": {"id": about.seed, "type": "incident", "status": "triggered"}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -245,6 +279,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         unconfirmed: "that /id is the event's id and /payload/team/id the account; attempts for 24 hours",
+        sample: Sample { id: sample::evt, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -270,6 +305,7 @@ pub(super) const ROWS: &[Preset] = &[
         kept_headers: &["X-Contentful-Webhook-Name", "X-Contentful-CRN"],
         tolerance_s: 30,
         unconfirmed: "few attempts within a short time",
+        sample: Sample { content_type: "application/vnd.contentful.management.v1+json", ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -294,6 +330,11 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/attempts"]),
         unconfirmed: "attempts for 24 hours",
+        sample: Sample {
+            id: sample::evt,
+            body: |about| json!({"created_at": about.now(), "object": {"type": "asset", "id": about.seed}, "attempts": [], "environment": {"name": "Sample", "id": "env_sample"}, "data": {"id": about.seed, "status": "ready"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
 ];
@@ -311,3 +352,47 @@ const GITLAB: Recipe<'static> = Recipe {
     integer_ids: true,
     ..Recipe::PLAIN
 };
+
+fn gitlab_note(about: &About<'_>) -> Value {
+    json!({"project": {"id": 1, "path_with_namespace": "example/sample"}, "user_username": "example", "object_attributes": {"id": 1}, "sample": about.seed})
+}
+
+fn github(about: &About<'_>) -> Value {
+    let (event, action) = match about.event_type.split_once('.') {
+        Some((event, action)) => (event, Some(action)),
+        None => (about.event_type, None),
+    };
+    let mut body = Map::new();
+    if let Some(action) = action {
+        body.insert(String::from("action"), Value::from(action));
+    }
+    let repository = json!({
+        "id": 1, "node_id": "R_sample", "name": "sample", "full_name": "example/sample", "private": true,
+        "owner": {"login": "example", "id": 1, "type": "Organization"}, "default_branch": "main",
+    });
+    let hash = hex(&Sha256::digest(about.seed));
+    let specific = match event {
+        "ping" => {
+            json!({"zen": "Keep it logically awesome.", "hook_id": 1, "hook": {"type": "Repository", "id": 1, "active": true, "events": ["push"]}})
+        }
+        "push" => json!({
+            "ref": "refs/heads/main", "before": "0".repeat(40), "after": &hash[..40], "created": false, "deleted": false, "forced": false,
+            "commits": [{"id": &hash[..40], "message": "Sample commit", "author": {"name": "Example"}, "added": [], "removed": [], "modified": ["README.md"]}],
+            "pusher": {"name": "example"},
+        }),
+        "issues" | "issue_comment" => json!({"issue": {
+            "id": 1, "node_id": format!("I_{}", about.seed), "number": 1, "title": "Sample issue",
+            "state": if action == Some("closed") { "closed" } else { "open" }, "user": {"login": "example", "id": 1},
+        }}),
+        "pull_request" => json!({"number": 1, "pull_request": {
+            "id": 1, "node_id": format!("PR_{}", about.seed), "number": 1, "title": "Sample pull request",
+            "state": if action == Some("closed") { "closed" } else { "open" }, "merged": false, "user": {"login": "example", "id": 1},
+        }}),
+        _ => json!({}),
+    };
+    body.extend(specific.as_object().cloned().unwrap_or_default());
+    body.insert(String::from("repository"), repository);
+    body.insert(String::from("organization"), json!({"login": "example", "id": 1}));
+    body.insert(String::from("sender"), json!({"login": "example", "id": 1, "type": "User"}));
+    Value::Object(body)
+}

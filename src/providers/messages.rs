@@ -1,9 +1,17 @@
 //! Chat, calls, mail and customers.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
 
-use super::preset::{Acceptance, BodyVaries, Handshake, Preset};
-use crate::signature::Recipe;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::handshake::{Handshake, Reply, has_once, is};
+use super::preset::{Acceptance, BodyVaries, Preset};
+use super::sample::Sample;
+use crate::encode::hex;
+use crate::signature::{Algorithm, Delivery, Encoding, FORM, Key, Recipe, Scheme, is_form};
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {
@@ -30,9 +38,27 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         kept_headers: &["X-Slack-Retry-Num", "X-Slack-Retry-Reason"],
-        handshake: Handshake::SlackChallenge,
+        handshake: Handshake {
+            title: "url_verification, signed: the challenge is sent back; ssl_check=1 (a form, or GET), unsigned: answered 200, not stored",
+            reads: &["/challenge", "/type"],
+            signed: |_, json| {
+                let challenge = json.get("challenge").and_then(Value::as_str)?;
+                is(json, "/type", "url_verification").then(|| Reply::text(challenge))
+            },
+            unsigned: slack_certificate_test,
+            sample: |about| {
+                (about.event_type == "url_verification")
+                    .then(|| json!({"type": "url_verification", "challenge": about.seed, "token": "sample"}))
+            },
+            ..Handshake::NONE
+        },
         deadline_s: Some(3),
+        retries_for: Duration::from_mins(15),
         retries: "3 times: at once, after 1 minute and after 5 minutes",
+        sample: Sample {
+            body: |about| json!({"type": "event_callback", "token": "sample", "team_id": "T0SAMPLE", "api_app_id": "A0SAMPLE", "event_time": about.now_s, "event": {"user": "U0SAMPLE", "text": "Hello", "channel": "C0SAMPLE", "ts": format!("{}.000100", about.now_s)}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -55,6 +81,12 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/deliveryContext"]),
         retries: "only where redelivery is switched on; how often is not published",
+        sample: Sample {
+            id: |digits| digits[..26].to_ascii_uppercase(),
+            around: &[("/destination", "U00000000000000000000000000000001")],
+            body: |about| json!({"mode": "active", "timestamp": about.now_ms(), "source": {"type": "user", "userId": "U1"}, "deliveryContext": {"isRedelivery": false}, "replyToken": about.seed, "message": {"id": "1", "type": "text", "text": "Hello"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -77,9 +109,26 @@ pub(super) const ROWS: &[Preset] = &[
             integer_ids: true,
             ..Recipe::PLAIN
         },
-        handshake: Handshake::ZoomValidation,
+        handshake: Handshake {
+            title: "endpoint.url_validation, signed: the token is sent back with its HMAC",
+            reads: &["/payload/plainToken", "/event"],
+            signed: zoom_validation,
+            sample: |about| {
+                let validation = json!({
+                    "event": "endpoint.url_validation", "event_ts": about.now_ms(),
+                    "payload": {"plainToken": about.seed},
+                });
+                (about.event_type == "endpoint.url_validation").then_some(validation)
+            },
+            ..Handshake::NONE
+        },
         deadline_s: Some(3),
+        retries_for: Duration::from_mins(90),
         retries: "3 times: after 5, 20 and 60 minutes",
+        sample: Sample {
+            body: |about| json!({"event_ts": about.now_ms(), "payload": {"account_id": "acc_sample", "object": {"id": "1234567890", "uuid": about.seed, "topic": "Sample meeting"}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -103,10 +152,21 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         tolerance_s: 900,
-        handshake: Handshake::DiscordPing,
+        handshake: Handshake {
+            title: "type 0: answered 204; type 1 of interactions: {\"type\":1}; both signed",
+            reads: &["/type", "/event"],
+            // webhook events say 0 for a ping and 1 for an event; interactions, which have no `event`, say 1
+            signed: |_, json| match (json.get("type")?.as_i64()?, json.get("event")) {
+                (0, None) => Some(Reply { status: 204, ..Reply::json("") }),
+                (1, None) => Some(Reply::json(json!({"type": 1}))),
+                _ => None,
+            },
+            ..Handshake::NONE
+        },
         bad_signature_status: 401,
         acceptance: Acceptance::NoContent,
         deadline_s: Some(3),
+        retries_for: Duration::from_mins(15),
         retries: "with growing pauses for up to 10 minutes",
         ..Preset::PLAIN
     },
@@ -151,6 +211,11 @@ pub(super) const ROWS: &[Preset] = &[
         retries_by_itself: false,
         retries: "none unless the URL asks for it (#rc=…)",
         unconfirmed: "none by default; 15 s to answer",
+        sample: Sample {
+            content_type: FORM,
+            body: |about| json!({"AccountSid": "AC00000000000000000000000000000001", "MessageSid": format!("SM{}", about.seed), "From": "+15005550006", "To": "+15005550001", "Body": "Hello, world & co."}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -173,7 +238,12 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/signature"]),
         tolerance_s: 900,
+        retries_for: Duration::from_hours(8),
         retries: "for 8 hours: after 5, 10 and 15 minutes, 1, 2 and 4 hours",
+        sample: Sample {
+            body: |about| json!({"signature": {"token": hex(&Sha256::digest(about.event_id)), "timestamp": "", "signature": ""}, "event-data": {"timestamp": about.now_s, "recipient": "someone@example.com"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -198,6 +268,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         tolerance_s: 90_000,
+        retries_for: Duration::from_hours(24),
         retries: "for 24 hours",
         unconfirmed: "the 24 hours, and whether an attempt is signed anew",
         ..Preset::PLAIN
@@ -221,10 +292,22 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         body_varies: BodyVaries::Yes,
-        handshake: Handshake::IntercomPing,
+        handshake: Handshake {
+            title: "ping without an id, signed: answered 200, not stored",
+            reads: &["/topic", "/id"],
+            signed: |_, json| {
+                let has_id = json.get("id").is_some_and(|id| !id.is_null());
+                (is(json, "/topic", "ping") && !has_id).then(Reply::ignored)
+            },
+            ..Handshake::NONE
+        },
         deadline_s: Some(5),
         retries: "at least once; after 1000 errors it pauses for 15 minutes, after 7 days private apps' hooks are off",
         unconfirmed: "429 slows it down, 410 unsubscribes",
+        sample: Sample {
+            body: |about| json!({"type": "notification_event", "delivery_attempts": 1, "created_at": about.now_s, "data": {"type": "notification_event_data", "item": {"type": "conversation", "id": about.seed}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -254,6 +337,31 @@ pub(super) const ROWS: &[Preset] = &[
         body_varies: BodyVaries::Fields(&["/attemptNumber"]),
         deadline_s: Some(5),
         unconfirmed: "10 attempts over 24 hours; that some percent-escapes in a URL are decoded before it is signed: both spellings are tried",
+        sample: Sample {
+            body: |about| json!({"eventId": 1, "subscriptionId": 12345, "portalId": 62515, "appId": 1, "objectId": 123, "occurredAt": about.now_ms(), "attemptNumber": 0, "changeSource": "CRM", "sample": about.event_id}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
 ];
+
+/// A command's URL is tried when it is saved in the app's settings; nobody can do anything with the answer.
+fn slack_certificate_test(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
+    if delivery.headers.first(&scheme.header.name).is_some() {
+        return None;
+    }
+    let form = match delivery.method {
+        "GET" => delivery.url.split_once('?')?.1.as_bytes(),
+        "POST" if is_form(delivery.headers) => delivery.body,
+        _ => return None,
+    };
+    has_once(form, b"ssl_check", b"1").then(Reply::ignored)
+}
+
+fn zoom_validation(key: &Key, json: &Value) -> Option<Reply> {
+    let plain = json.pointer("/payload/plainToken").and_then(Value::as_str)?;
+    let tag = key.keyed(Algorithm::Sha256).next()?.tag(std::iter::once(plain.as_bytes()))?;
+    let encrypted = tag.encode(Encoding::Hex, Algorithm::Sha256);
+    let body = json!({"plainToken": plain, "encryptedToken": encrypted});
+    is(json, "/event", "endpoint.url_validation").then(|| Reply::json(body))
+}

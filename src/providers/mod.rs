@@ -5,7 +5,6 @@
 //! add one. `inboxd providers` and the manual print these rows; there is no second copy.
 
 mod provider;
-mod handshake;
 mod table;
 mod payments;
 mod shops;
@@ -13,12 +12,12 @@ mod code;
 mod messages;
 mod other;
 mod standard;
-mod patience;
-mod sample;
 mod preset;
+mod handshake;
+mod sample;
 
-pub use handshake::Reply;
-pub use patience::gives_up_after;
-pub use preset::{Acceptance, BodyVaries, Handshake, OtherKind, Preset, TestSign};
+pub use handshake::{Handshake, Reply};
+pub use preset::{Acceptance, BodyVaries, OtherKind, Preset, TestSign};
 pub use provider::Provider;
+pub use sample::{About, Sample};
 pub use table::{all, find};

@@ -1,9 +1,15 @@
 //! Forms, calendars, files, documents, identity.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
 
-use super::preset::{BodyVaries, Handshake, Preset};
-use crate::signature::Recipe;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::handshake::{CHALLENGE_BYTES_MAX, Handshake, Reply};
+use super::preset::{BodyVaries, Preset};
+use super::sample::{self, Sample};
+use crate::signature::{Delivery, Recipe, Scheme, form_decoded};
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {
@@ -25,6 +31,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         deadline_s: Some(30),
+        retries_for: Duration::from_hours(10),
         retries: "every 2 to 3 minutes for up to 10 hours on 408, 423, 429 and 503",
         ..Preset::PLAIN
     },
@@ -86,9 +93,19 @@ pub(super) const ROWS: &[Preset] = &[
             account: &["json:/list_folder/accounts/0"],
             ..Recipe::PLAIN
         },
-        handshake: Handshake::DropboxChallenge,
+        handshake: Handshake {
+            title: "GET ?challenge=…: sent back as plain text",
+            by_get: true,
+            unsigned: dropbox_challenge,
+            ..Handshake::NONE
+        },
         deadline_s: Some(10),
+        retries_for: Duration::from_mins(15),
         retries: "for about 10 minutes with growing pauses; the challenge is not repeated",
+        sample: Sample {
+            body: |_| json!({"list_folder": {"accounts": ["dbid:sample"]}, "delta": {"users": [1]}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -116,6 +133,10 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/retryCount"]),
         unconfirmed: "that /generatedDateTime stays the same when a delivery is repeated; 100 s to answer; attempts for days",
+        sample: Sample {
+            body: |about| json!({"apiVersion": "v2.1", "retryCount": 0, "generatedDateTime": about.now(), "data": {"accountId": "sample", "envelopeId": about.seed}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -141,6 +162,15 @@ pub(super) const ROWS: &[Preset] = &[
         },
         tolerance_s: 180,
         unconfirmed: "that /id is the event's id and /event its type",
+        sample: Sample { id: sample::evt, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
 ];
+
+fn dropbox_challenge(_: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
+    let (_, query) = delivery.url.split_once('?').filter(|_| delivery.method == "GET")?;
+    let challenge = query.split('&').find_map(|pair| pair.strip_prefix("challenge="))?;
+    let challenge = form_decoded(challenge.as_bytes());
+    let challenge = std::str::from_utf8(&challenge).ok()?;
+    (challenge.len() <= CHALLENGE_BYTES_MAX).then(|| Reply::text(challenge))
+}

@@ -1,8 +1,14 @@
 //! Providers of payments and subscriptions.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
 
-use super::preset::{Acceptance, BodyVaries, Handshake, Preset};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::handshake::{Handshake, Reply, is};
+use super::preset::{Acceptance, BodyVaries, Preset};
+use super::sample::{self, About, Sample};
 use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
@@ -32,6 +38,7 @@ pub(super) const ROWS: &[Preset] = &[
         retries: "live: up to 3 days with growing pauses; sandbox: 3 times in a few hours",
         unconfirmed: "that every attempt is signed anew",
         body_varies: BodyVaries::Fields(&["/pending_webhooks"]),
+        sample: Sample { id: sample::evt, is_whole: true, body: stripe, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -56,6 +63,11 @@ pub(super) const ROWS: &[Preset] = &[
         deadline_s: Some(10),
         retries: "after 1, 2, 4, 8, 16 and 32 minutes, then hourly to 72 hours; switched off after 3 weeks of failures",
         unconfirmed: "newer documentation may say 24 hours",
+        sample: Sample {
+            id: sample::uuid,
+            body: |about| json!({"merchant_id": "ML_SAMPLE", "created_at": about.now(), "data": {"type": "payment", "id": about.seed, "object": {"payment": {"id": about.seed, "amount_money": {"amount": 2000, "currency": "USD"}, "status": "COMPLETED"}}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -82,6 +94,11 @@ pub(super) const ROWS: &[Preset] = &[
         tolerance_s: 5,
         deadline_s: Some(5),
         retries: "live: 60 times over 3 days; sandbox: 3 times over 15 minutes",
+        sample: Sample {
+            id: sample::evt,
+            body: |about| json!({"notification_id": format!("ntf_{}", about.seed), "occurred_at": about.now(), "data": {"id": format!("txn_{}", about.seed), "status": "completed", "currency_code": "USD"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -100,7 +117,12 @@ pub(super) const ROWS: &[Preset] = &[
             object_id: &["json:/data/id"],
             ..Recipe::PLAIN
         },
+        retries_for: Duration::from_mins(10),
         retries: "3 times: after 5, 25 and 125 seconds",
+        sample: Sample {
+            body: |about| json!({"meta": {"test_mode": true}, "data": {"type": "orders", "id": about.seed, "attributes": {"store_id": 1, "status": "paid", "total": 2000, "currency": "USD", "created_at": about.now()}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -125,7 +147,12 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         deadline_s: Some(5),
+        retries_for: Duration::from_hours(24),
         retries: "with growing pauses for 24 hours, then the webhook is disabled",
+        sample: Sample {
+            body: |about| json!({"entity": "event", "account_id": "acc_sample", "contains": ["payment"], "created_at": about.now_s, "payload": {"payment": {"entity": {"id": format!("pay_{}", about.seed), "amount": 2000, "currency": "INR", "status": "captured"}}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -144,7 +171,13 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         kept_headers: &["X-Komoju-ID"],
-        handshake: Handshake::KomojuPing,
+        handshake: Handshake {
+            title: "ping, signed: answered 200, not stored",
+            reads: &["/type"],
+            signed: |_, json| is(json, "/type", "ping").then(Reply::ignored),
+            sample: |about| (about.event_type == "ping").then(|| json!({"type": "ping", "data": {}})),
+            ..Handshake::NONE
+        },
         unconfirmed: "that /id stays the same when an event is delivered again; whether and how often it is",
         ..Preset::PLAIN
     },
@@ -177,6 +210,11 @@ pub(super) const ROWS: &[Preset] = &[
         deadline_s: Some(10),
         retries: "up to 8 times with growing pauses",
         unconfirmed: "that /links/organisation names the merchant",
+        sample: Sample {
+            id: |digits| format!("EV{}", digits[..13].to_ascii_uppercase()),
+            body: |about| json!({"created_at": about.now(), "links": {"payment": format!("PM{}", about.seed)}, "details": {"origin": "gocardless", "cause": "payment_confirmed"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -198,6 +236,10 @@ pub(super) const ROWS: &[Preset] = &[
         },
         body_varies: BodyVaries::Fields(&["/id", "/attempt_number", "/scheduled_for"]),
         retries: "for 3 days with growing pauses, at most an hour apart",
+        sample: Sample {
+            body: |about| json!({"id": 1, "scheduled_for": about.now(), "attempt_number": 1, "event": {"api_version": "2018-03-22", "created_at": about.now(), "data": {"id": about.seed, "code": "SAMPLE00"}}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -225,6 +267,7 @@ pub(super) const ROWS: &[Preset] = &[
         deadline_s: Some(15),
         retries: "\"a retry schema\", without figures",
         unconfirmed: "that /id is the event's id",
+        sample: Sample { id: |digits| format!("event_{}", &digits[..22]), ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -268,6 +311,7 @@ pub(super) const ROWS: &[Preset] = &[
             ..Recipe::PLAIN
         },
         unconfirmed: "3 attempts, 3 minutes apart",
+        sample: Sample { id: sample::evt, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -292,8 +336,110 @@ pub(super) const ROWS: &[Preset] = &[
         bad_signature_status: 401,
         acceptance: Acceptance::Empty,
         deadline_s: Some(5),
+        retries_for: Duration::from_hours(24),
         retries: "less and less often for up to 24 hours, then disabled",
         unconfirmed: "that tenant, resource and time identify an event; that the key is not decoded",
+        sample: Sample {
+            body: |about| json!({"resourceUrl": "https://api.xero.com/api.xro/2.0/Invoices/1", "eventDateUtc": about.now(), "tenantType": "ORGANISATION"}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
 ];
+
+fn stripe(about: &About<'_>) -> Value {
+    json!({
+        "id": about.event_id,
+        "object": "event",
+        "api_version": "2025-06-30.basil",
+        "created": about.now_s,
+        "data": {"object": stripe_object(about)},
+        "livemode": false,
+        "pending_webhooks": 1,
+        "request": {"id": null, "idempotency_key": null},
+        "type": about.event_type,
+    })
+}
+
+fn stripe_object(about: &About<'_>) -> Value {
+    let seed = about.seed;
+    let (kind, happened) = about.event_type.rsplit_once('.').unwrap_or((about.event_type, ""));
+    match kind {
+        "invoice" => invoice(about, happened),
+        "payment_intent" => {
+            let paid = happened == "succeeded";
+            json!({
+                "id": format!("pi_{seed}"), "object": "payment_intent", "amount": 2000, "amount_received": if paid { 2000 } else { 0 },
+                "created": about.now_s, "currency": "usd", "customer": format!("cus_{seed}"), "latest_charge": format!("ch_{seed}"),
+                "livemode": false, "metadata": {}, "status": if paid { "succeeded" } else { "requires_payment_method" },
+            })
+        }
+        "checkout.session" => json!({
+            "id": format!("cs_{seed}"), "object": "checkout.session", "amount_subtotal": 2000, "amount_total": 2000,
+            "client_reference_id": format!("order_{seed}"), "created": about.now_s, "currency": "usd", "customer": format!("cus_{seed}"),
+            "livemode": false, "metadata": {}, "mode": "payment", "payment_intent": format!("pi_{seed}"),
+            "payment_status": if happened == "expired" { "unpaid" } else { "paid" },
+            "status": if happened == "expired" { "expired" } else { "complete" },
+        }),
+        "charge" => json!({
+            "id": format!("ch_{seed}"), "object": "charge", "amount": 2000, "amount_captured": 2000,
+            "amount_refunded": if happened == "refunded" { 2000 } else { 0 }, "created": about.now_s, "currency": "usd",
+            "customer": format!("cus_{seed}"), "invoice": null, "livemode": false, "metadata": {}, "paid": happened != "failed",
+            "payment_intent": format!("pi_{seed}"), "refunded": happened == "refunded", "status": if happened == "failed" { "failed" } else { "succeeded" },
+        }),
+        _ => {
+            let object = kind.rsplit('.').next().unwrap_or(kind);
+            json!({"id": format!("{object}_{seed}"), "object": object, "created": about.now_s, "livemode": false, "metadata": {}})
+        }
+    }
+}
+
+fn invoice(about: &About<'_>, happened: &str) -> Value {
+    let status = match happened {
+        "paid" | "payment_succeeded" => "paid",
+        "voided" => "void",
+        "marked_uncollectible" => "uncollectible",
+        "created" | "deleted" | "upcoming" => "draft",
+        _ => "open",
+    };
+    let paid = status == "paid";
+    let at = |wanted: &[&str]| wanted.contains(&status).then_some(about.now_s);
+    json!({
+        "id": format!("in_{}", about.seed),
+        "object": "invoice",
+        "amount_due": 2000,
+        "amount_overpaid": 0,
+        "amount_paid": if paid { 2000 } else { 0 },
+        "amount_remaining": if paid { 0 } else { 2000 },
+        "attempt_count": u8::from(paid || happened == "payment_failed"),
+        "attempted": paid || happened == "payment_failed",
+        "billing_reason": "manual",
+        "collection_method": "charge_automatically",
+        "created": about.now_s,
+        "currency": "usd",
+        "customer": format!("cus_{}", about.seed),
+        "ending_balance": if status == "draft" { None } else { Some(0) },
+        "lines": {
+            "object": "list",
+            "data": [{
+                "id": format!("il_{}", about.seed), "object": "line_item", "amount": 2000, "currency": "usd",
+                "description": "Sample subscription", "livemode": false, "metadata": {}, "quantity": 1,
+            }],
+            "has_more": false,
+            "url": format!("/v1/invoices/in_{}/lines", about.seed),
+        },
+        "livemode": false,
+        "metadata": {},
+        "number": if status == "draft" { None } else { Some(format!("SAMPLE-{}", about.seed)) },
+        "starting_balance": 0,
+        "status": status,
+        "status_transitions": {
+            "finalized_at": at(&["open", "paid", "void", "uncollectible"]),
+            "marked_uncollectible_at": at(&["uncollectible"]),
+            "paid_at": at(&["paid"]),
+            "voided_at": at(&["void"]),
+        },
+        "subtotal": 2000,
+        "total": 2000,
+    })
+}

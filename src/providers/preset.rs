@@ -2,9 +2,15 @@
 //!
 //! What a row does not mention is as in [`Preset::PLAIN`].
 
-use serde_json::Value;
+use std::time::Duration;
 
-use crate::signature::Recipe;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::handshake::Handshake;
+use super::sample::{About, Sample, form};
+use crate::encode::hex;
+use crate::signature::{FORM, Recipe, put};
 
 /// One provider.
 #[derive(Debug)]
@@ -39,6 +45,8 @@ pub struct Preset {
     pub retries_by_itself: bool,
     /// How often and how long it delivers again; empty: not known.
     pub retries: &'static str,
+    /// From the first failed delivery of an event to the last that it makes; as long as most do where that is not known.
+    pub retries_for: Duration,
     /// How long it waits for an answer, in seconds, where that is known.
     pub deadline_s: Option<u32>,
     /// Whether two attempts of one event may have different bodies.
@@ -51,6 +59,8 @@ pub struct Preset {
     pub acceptance: Acceptance,
     /// What it asks before it sends events.
     pub handshake: Handshake,
+    /// How its events look, for test deliveries.
+    pub sample: Sample,
     /// What tells a delivery of its test button, or of a hook's set-up, from business: the same bytes again are then
     /// nobody's question.
     pub tests: &'static [TestSign],
@@ -78,27 +88,6 @@ pub enum Acceptance {
     NoContent,
     /// 200 and an empty TwiML document.
     Twiml,
-}
-
-/// What a provider asks before it sends events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handshake {
-    /// Nothing, or an ordinary event.
-    None,
-    /// `url_verification`: the challenge is sent back. Signed. `ssl_check=1`: the certificate's test, not signed.
-    SlackChallenge,
-    /// `endpoint.url_validation`: the token is sent back with its HMAC. Signed.
-    ZoomValidation,
-    /// `GET ?challenge=…`: sent back as plain text. Not signed.
-    DropboxChallenge,
-    /// The form `webhook_id=N` on creation. Not signed.
-    WooCommercePing,
-    /// Type 0 (webhook events) or 1 (interactions). Signed.
-    DiscordPing,
-    /// `ping` on creation. Signed.
-    KomojuPing,
-    /// The topic `ping` with the id `null`. Signed.
-    IntercomPing,
 }
 
 /// A mark of what a provider itself calls a test.
@@ -141,12 +130,14 @@ impl Preset {
         kept_headers: &[],
         retries_by_itself: true,
         retries: "",
+        retries_for: Duration::from_hours(72),
         deadline_s: None,
         body_varies: BodyVaries::No,
         bad_signature_status: 400,
         refusal_status: None,
         acceptance: Acceptance::Outcome,
-        handshake: Handshake::None,
+        handshake: Handshake::NONE,
+        sample: Sample::PLAIN,
         tests: &[],
         body_bytes_max: None,
     };
@@ -173,6 +164,91 @@ impl Preset {
     /// Where the id is in what it sends ordinarily: not in a list beside forms, which [`Preset::sample`] never makes.
     pub(crate) fn own_id(&self) -> Option<&'static str> {
         self.recipe.event_id.first().copied().filter(|source| !source.starts_with("json:/0/"))
+    }
+}
+
+impl Preset {
+    /// From the first failed delivery of an event to the last that the provider makes; zero where it makes no other.
+    pub fn gives_up_after(&self) -> Duration {
+        if self.retries_by_itself { self.retries_for } else { Duration::ZERO }
+    }
+
+    /// An event id of the provider's shape. Different seeds give different ids.
+    pub fn sample_id(&self, seed: &str) -> String {
+        (self.sample.id)(&hex(&Sha256::digest(seed)))
+    }
+
+    /// The content type of [`Preset::sample`].
+    pub fn sample_content_type(&self) -> &'static str {
+        self.sample.content_type
+    }
+
+    /// Headers that go with [`Preset::sample`] and that no signature needs; a provider's own library may.
+    pub fn sample_headers(&self) -> &'static [(&'static str, &'static str)] {
+        self.sample.headers
+    }
+
+    /// A minimal, realistic body. The business object's ids come from the seed (`in_<seed>`), so that
+    /// several events can be about one object. The event's id is in the body only where the provider has it
+    /// there; where it has none at all, `event_id` makes the body this event's own.
+    pub fn sample(&self, event_type: &str, event_id: &str, seed: &str, now_s: i64) -> String {
+        let about = About { event_type, event_id, seed, now_s };
+        if let Some(handshake) = (self.handshake.sample)(&about) {
+            return handshake.to_string();
+        }
+        let mut event = (self.sample.body)(&about);
+        if self.sample.is_whole {
+            return event.to_string();
+        }
+        self.fill(&mut event, &about);
+        match self.recipe.batch {
+            Some("") => json!([event]).to_string(),
+            Some(list) => {
+                let mut batch = json!({});
+                put(&mut batch, list, json!([event]));
+                for (pointer, text) in self.sample.around {
+                    put(&mut batch, pointer, Value::from(*text));
+                }
+                batch.to_string()
+            }
+            None if self.sample.content_type == FORM => form(&event),
+            None => event.to_string(),
+        }
+    }
+
+    /// Puts id, type, object, scope and the pieces of a key where this preset reads them.
+    fn fill(&self, event: &mut Value, about: &About<'_>) {
+        let recipe = &self.recipe;
+        let pointer = |sources: &[&'static str]| sources.first()?.strip_prefix("json:");
+        let (kind, action) = match recipe.event_action.strip_prefix("json:") {
+            Some(action) => {
+                let (kind, happened) = about.event_type.split_once('.').unwrap_or((about.event_type, ""));
+                (kind, (!happened.is_empty()).then_some((action, happened)))
+            }
+            None => (about.event_type, None),
+        };
+        let id = self.own_id().and_then(|source| source.strip_prefix("json:"));
+        let id = id.map(|pointer| (pointer, about.event_id));
+        let kind = pointer(recipe.event_type).map(|pointer| (pointer, kind));
+        for (pointer, value) in [id, kind, action].into_iter().flatten() {
+            put(event, pointer, Value::from(value));
+        }
+        // what the body of this provider has already stays
+        let account = pointer(recipe.account).map(|pointer| (pointer, "acct_sample"));
+        let object = pointer(recipe.object_id).map(|pointer| (pointer, about.seed));
+        let is_list = |pointer: &&str| pointer.starts_with("/0/");
+        let key = recipe.event_key.iter().filter_map(|source| source.strip_prefix("json:"));
+        // where only older versions go without an id, the key is of no account
+        let key = key.filter(|pointer| !self.has_ids() && !is_list(pointer));
+        let key = key.map(|pointer| (pointer, about.event_id));
+        for (pointer, value) in [account, object].into_iter().flatten().chain(key) {
+            if event.pointer(pointer).is_none() {
+                put(event, pointer, Value::from(value));
+            }
+        }
+        if !self.has_ids() {
+            put(event, "/sample", Value::from(about.event_id));
+        }
     }
 }
 

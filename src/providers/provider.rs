@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::handshake::{self, Reply};
+use super::handshake::{Reply, echo};
 use super::preset::{BodyVaries, Preset, TestSign};
-use super::sample::created_at;
+use super::sample::About;
 use super::table;
 use crate::signature::{
     CustomScheme, Delivery, Headers, Key, Scheme, SchemeError, Secret, Source, TimestampPlace, at, put,
@@ -84,14 +84,14 @@ impl Provider {
 
     /// The answer to a handshake that carries no signature.
     pub(crate) fn unsigned_handshake(&self, delivery: &Delivery<'_>) -> Option<Reply> {
-        handshake::unsigned(self.preset, &self.scheme, delivery)
+        (self.preset.handshake.unsigned)(&self.scheme, delivery)
     }
 
     /// The answer to a signed handshake.
     pub(crate) fn signed_handshake(&self, key: &Key, headers: &Headers, json: &Value) -> Option<Reply> {
         match &self.scheme.challenge {
-            Some(challenge) => handshake::echo(challenge, headers, json),
-            None => handshake::signed(self.preset, key, json),
+            Some(challenge) => echo(challenge, headers, json),
+            None => (self.preset.handshake.signed)(key, json),
         }
     }
 
@@ -115,8 +115,8 @@ impl Provider {
         if !self.is_custom() {
             return self.preset.sample(event_type, event_id, seed, now_s);
         }
-        let scheme = &self.scheme;
-        let mut event = json!({"created_at": created_at(now_s), "sample": seed});
+        let (scheme, about) = (&self.scheme, About { event_type, event_id, seed, now_s });
+        let mut event = json!({"created_at": about.now(), "sample": seed});
         for (sources, value) in scheme.sources.said(event_id, event_type, seed) {
             if let Some(pointer) = sources.iter().find_map(Source::pointer) {
                 put(&mut event, pointer, Value::from(value));
@@ -169,7 +169,7 @@ impl Preset {
             TestSign::Equal(_, pointers) => pointers.as_slice(),
             TestSign::Header(..) | TestSign::Type(_) => &[],
         });
-        let also_read: Vec<_> = handshake::pointers(self.handshake).iter().chain(tests).copied().collect();
+        let also_read: Vec<_> = self.handshake.reads.iter().chain(tests).copied().collect();
         Scheme::of_preset(&self.recipe, self.kept_headers, &also_read)
     }
 }

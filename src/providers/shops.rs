@@ -1,9 +1,15 @@
 //! Shops.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
 
-use super::preset::{Handshake, Preset, TestSign};
-use crate::signature::Recipe;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::handshake::{Handshake, Reply};
+use super::preset::{Preset, TestSign};
+use super::sample::{self, About, Sample};
+use crate::signature::{Delivery, Recipe, Scheme, is_form};
 
 pub(super) const ROWS: &[Preset] = &[
     Preset {
@@ -29,7 +35,17 @@ pub(super) const ROWS: &[Preset] = &[
         bad_signature_status: 401,
         deadline_s: Some(5),
         tests: &[TestSign::Header("X-Shopify-Test", "true")],
+        retries_for: Duration::from_hours(4),
         retries: "8 times over 4 hours, then the subscription is removed if it was made by API",
+        sample: Sample {
+            id: sample::uuid,
+            headers: &[
+                ("X-Shopify-Shop-Domain", "sample.myshopify.com"),
+                ("X-Shopify-API-Version", "2026-07"),
+            ],
+            body: shopify_order,
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -54,7 +70,14 @@ pub(super) const ROWS: &[Preset] = &[
         bad_signature_status: 401,
         deadline_s: Some(5),
         tests: &[TestSign::Header("shopify-test", "true")],
+        retries_for: Duration::from_hours(4),
         retries: "8 times over 4 hours",
+        sample: Sample {
+            id: sample::uuid,
+            headers: &[("shopify-shop-domain", "sample.myshopify.com"), ("shopify-api-version", "2026-07")],
+            body: shopify_order,
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -81,10 +104,19 @@ pub(super) const ROWS: &[Preset] = &[
             "X-WC-Webhook-ID",
             "X-WC-Webhook-Delivery-ID",
         ],
-        handshake: Handshake::WooCommercePing,
+        handshake: Handshake {
+            title: "the unsigned form webhook_id=N: answered 200, not stored",
+            unsigned: woocommerce_ping,
+            ..Handshake::NONE
+        },
         retries_by_itself: false,
         deadline_s: Some(60),
         retries: "never",
+        sample: Sample {
+            headers: &[("X-WC-Webhook-Source", "https://shop.example/")],
+            body: |about| json!({"id": 1, "status": "processing", "currency": "USD", "total": "20.00", "date_created": about.now(), "sample": about.seed}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
 ];
@@ -95,3 +127,14 @@ const SHOPIFY: Recipe<'static> = Recipe {
     integer_ids: true,
     ..Recipe::PLAIN
 };
+
+fn shopify_order(about: &About<'_>) -> Value {
+    json!({"id": 1, "admin_graphql_api_id": format!("gid://shopify/Order/{}", about.seed), "created_at": about.now(), "currency": "USD", "total_price": "20.00", "financial_status": "paid"})
+}
+
+fn woocommerce_ping(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
+    let number = delivery.body.strip_prefix(b"webhook_id=").filter(|_| delivery.method == "POST")?;
+    let is_number = (1..=20).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
+    let is_unsigned = delivery.headers.first(&scheme.header.name).is_none();
+    (is_number && is_unsigned && is_form(delivery.headers)).then(Reply::ignored)
+}

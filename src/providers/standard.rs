@@ -1,8 +1,13 @@
 //! The Standard Webhooks family: `{id}.{ts}.{body}`, all of it signed.
 //!
-//! Rows of the one table in `table.rs`, and nothing but rows.
+//! Rows of the one table in `table.rs`, with the functions that they name below them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::preset::Preset;
+use super::sample::{About, Sample};
 use crate::signature::Recipe;
 
 pub(super) const ROWS: &[Preset] = &[
@@ -23,7 +28,9 @@ pub(super) const ROWS: &[Preset] = &[
         },
         kept_headers: &["svix-id"],
         deadline_s: Some(15),
+        retries_for: Duration::from_hours(75),
         retries: "up to the sender; the specification's sample makes 10 attempts over 75 hours",
+        sample: Sample { body: standard_event, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -36,7 +43,9 @@ pub(super) const ROWS: &[Preset] = &[
         confirmed: "2026-11: with svix 2.9.1",
         recipe: SVIX,
         kept_headers: &["webhook-id"],
+        retries_for: Duration::from_hours(28),
         retries: SVIX_RETRIES,
+        sample: Sample { body: standard_event, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
     Preset {
@@ -49,7 +58,12 @@ pub(super) const ROWS: &[Preset] = &[
         confirmed: "2026-11: with @clerk/backend 3.25.0",
         recipe: Recipe { account: &["json:/instance_id"], ..SVIX },
         kept_headers: &["webhook-id"],
+        retries_for: Duration::from_hours(28),
         retries: SVIX_RETRIES,
+        sample: Sample {
+            body: |about| json!({"object": "event", "timestamp": about.now_ms(), "instance_id": "ins_sample", "data": {"id": format!("user_{}", about.seed), "object": "user"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -62,7 +76,12 @@ pub(super) const ROWS: &[Preset] = &[
         confirmed: "2026-11: with resend 6.38.0",
         recipe: Recipe { object_id: &["json:/data/email_id", "json:/data/id"], ..SVIX },
         kept_headers: &["webhook-id"],
+        retries_for: Duration::from_hours(28),
         retries: SVIX_RETRIES,
+        sample: Sample {
+            body: |about| json!({"created_at": about.now(), "data": {"email_id": about.seed, "to": ["someone@example.com"], "subject": "Hello"}}),
+            ..Sample::PLAIN
+        },
         ..Preset::PLAIN
     },
     Preset {
@@ -85,7 +104,9 @@ pub(super) const ROWS: &[Preset] = &[
             ..STANDARD_WEBHOOKS
         },
         deadline_s: Some(10),
+        retries_for: Duration::from_hours(3),
         retries: "10 attempts, at most 20 minutes apart; switched off after 10 failed deliveries in a row",
+        sample: Sample { body: standard_event, ..Sample::PLAIN },
         ..Preset::PLAIN
     },
 ];
@@ -113,3 +134,7 @@ const SVIX: Recipe<'static> = Recipe {
 
 const SVIX_RETRIES: &str =
     "after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h; switched off after 120 h of failures";
+
+fn standard_event(about: &About<'_>) -> Value {
+    json!({"timestamp": about.now(), "data": {"id": about.seed}})
+}
