@@ -451,7 +451,6 @@ fn a_flood_through_a_trusted_proxy_does_not_lock_out_the_others() {
     let attack = Attack::start(front.address, 300, b"POST / HTTP/1.1\r\nContent-Length: 900\r\n\r\n");
     for round in 0..20 {
         assert_eq!(front.get().status, 200, "round {round}");
-        thread::sleep(Duration::from_millis(20));
     }
     attack.stop();
 }
@@ -485,7 +484,10 @@ fn the_address_that_holds_most_pays_for_the_room() {
 
 #[test]
 fn whoever_has_to_give_way_is_told_to_come_again() {
-    let front = Fixture::start_with(|settings| settings.connections_max = 4);
+    let front = Fixture::start_with(|settings| {
+        settings.connections_max = 4;
+        settings.bounds.slow_time = Duration::ZERO;
+    });
     for beginning in [
         "",
         "GET / HTTP/1.1\r\nX: ",
@@ -495,7 +497,6 @@ fn whoever_has_to_give_way_is_told_to_come_again() {
         let mut victim = front.client();
         victim.send(beginning.as_bytes());
         wait_for("it is open", || front.handle.connections_open() == 1);
-        thread::sleep(Duration::from_millis(30));
         let others: Vec<Client> = (0..4).map(|_| front.client()).collect();
         let answer = victim.answer();
         assert!(answer.header("retry-after").is_some(), "{beginning:?}");
@@ -652,15 +653,16 @@ fn an_address_that_hoards_the_body_memory_does_not_refuse_the_bodies_of_others()
 
 #[test]
 fn slow_bodies_make_room_for_new_ones_of_the_same_address() {
-    let front = Fixture::start_with(never_late);
+    let front = Fixture::start_with(|settings| {
+        never_late(settings);
+        settings.bounds.slow_time = Duration::ZERO;
+    });
     let body = vec![b'x'; 1 << 20];
     let request = [b"POST /p HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n".as_slice(), &body].concat();
     let mut slow: Vec<Client> = (0..70).map(|_| front.client()).collect();
     for client in &mut slow {
         client.stream().write_all(&request[..request.len() - 1]).unwrap_or_default();
     }
-    // a second is slow
-    thread::sleep(Duration::from_millis(1500));
     for _ in 0..10 {
         assert_eq!(front.ask(&request).json()["length"], 1 << 20);
     }
@@ -1046,6 +1048,22 @@ fn accepting_goes_on_when_descriptors_ran_out_and_come_back() {
     server.stop();
 }
 
+/// An error of `accept` ends tiny_http's accept loop for good.
+#[test]
+fn a_private_server_that_ran_out_of_descriptors_is_replaced_when_they_come_back() {
+    let mut server = Server::start("as_a_process_whose_private_server_runs_out_of_descriptors");
+    assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    server.tell("exhaust");
+    // one for the client, one for the way to tiny_http, none for what it accepts
+    let answer = get(server.address, Ipv4Addr::LOCALHOST);
+    assert_eq!((answer.status, answer.body), (503, error_body("unavailable")));
+    server.tell("free");
+    for _ in 0..8 {
+        assert_eq!(get(server.address, Ipv4Addr::LOCALHOST).status, 200);
+    }
+    server.stop();
+}
+
 #[test]
 fn a_client_for_whom_no_thread_can_be_started_is_told_to_come_again() {
     let mut server = Server::start_without_privileges("as_a_process_that_runs_out_of_threads");
@@ -1084,6 +1102,31 @@ fn as_a_process_with_few_descriptors() {
     let front = Fixture::start_with(|settings| settings.descriptors_max = 256 - 64);
     println!("\nlistening on {}", front.address);
     assert_eq!(io::stdin().lines().count(), 0); // until the test is done
+}
+
+#[test]
+#[ignore = "is started by other tests, as a process"]
+fn as_a_process_whose_private_server_runs_out_of_descriptors() {
+    let few = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    let private = Private::start();
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let at_start = open_files();
+    println!("\nlistening on {}", private.front.address);
+    let mut hoard = Vec::new();
+    for line in io::stdin().lines().map_while(Result::ok) {
+        if line == "exhaust" {
+            wait_for("only the server of the first request is left", || open_files() == at_start + 1);
+            hoard.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+            hoard.truncate(hoard.len() - 2);
+        } else {
+            hoard.clear();
+        }
+        println!("\ndone {line}");
+    }
+    wait_for("the dead ones have removed their sockets", || {
+        private.dir.path().read_dir().unwrap().count() == 1
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 
 use rusqlite::Connection;
-use support::{CONFIG, Daemon, invoice_event, signed_stripe};
+use support::{CONFIG, Client, Daemon, invoice_event, signed_stripe};
 
 fn event(n: u32) -> String {
     invoice_event(&format!("evt_{n}"), "paid", &format!("in_{n}"), 4200)
@@ -37,6 +37,9 @@ fn while_another_process_holds_the_write_lock_it_is_not_ready_and_says_who_does(
     for _ in 0..3 {
         assert_eq!(readyz(&daemon), 503);
     }
+    assert_eq!(daemon.client().get("/readyz").1, r#"{"error":"unavailable"}"#, "strangers are not told why");
+    let (status, why) = Client::connect(&daemon.admin).get("/readyz");
+    assert!(status == 503 && why.contains("holds the database's write lock"), "{why}");
     assert_eq!(daemon.client().get("/livez").0, 200);
     daemon.wait_for_log(&format!("process {} (", std::process::id()));
     daemon.wait_for_log("has held the database's write lock");

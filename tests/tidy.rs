@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "background::dispatcher",
             "intake::front",
             "intake::exchange",
+            "intake::answer",
             "intake::deliveries",
             "intake::proxy",
             "work::endpoint",

@@ -26,6 +26,7 @@ use crate::background::{self, Background};
 use crate::clock;
 use crate::config::{self, Address, Config};
 use crate::handlers::Registry;
+use crate::intake::answer::Answer;
 use crate::intake::deliveries::App;
 use crate::intake::exchange::{Request, Service};
 use crate::intake::front::{self, Relay};
@@ -58,6 +59,9 @@ use systemd::Probe;
 
 /// How long a stop waits for what is in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The same for the private listener, when the deliveries are done: a page can be asked for again.
+const PRIVATE_DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long open connections may still send what they are about to, before the idle ones are closed.
 const LAST_CALL_TIME: Duration = Duration::from_millis(500);
@@ -378,7 +382,9 @@ impl Daemon {
             front.stop_accepting();
         }
         for front in &self.fronts {
-            let cut = front.drain(end.saturating_duration_since(Instant::now()));
+            let left = end.saturating_duration_since(Instant::now());
+            let is_public = front.listener() == front::WEBHOOKS;
+            let cut = front.drain(if is_public { left } else { left.min(PRIVATE_DRAIN_TIME_MAX) });
             if cut > 0 {
                 log::warn!("{cut} connections were cut: they did not finish their request in time");
             }
@@ -437,8 +443,8 @@ impl Daemon {
         limits: &config::Limits,
         descriptors: usize,
     ) -> Result<(), StartError> {
-        let app = Arc::clone(&self.app);
-        let body_bytes_max = limits.body_bytes_max;
+        let (app, body_bytes_max) = (Arc::downgrade(&self.app), limits.body_bytes_max);
+        let of_endpoint = move |path: &str| app.upgrade()?.body_bytes_max(path);
         let is_public = name == front::WEBHOOKS;
         let asking = Arc::clone(&self.app);
         let waits_for_application = (is_public && asking.asks_applications())
@@ -453,7 +459,7 @@ impl Daemon {
             } else {
                 ADMIN_DESCRIPTORS - Relay::DESCRIPTORS_MAX
             },
-            body_bytes_max: Box::new(move |path| app.body_bytes_max(path).unwrap_or(body_bytes_max)),
+            body_bytes_max: Box::new(move |path| of_endpoint(path).unwrap_or(body_bytes_max)),
             waits_for_application,
             trusted_proxies: listen.trusted_proxies.clone(),
             bounds: front::Bounds {
@@ -468,12 +474,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Behind tiny_http's server: the probes, and whatever else only this machine and its monitor may ask for.
+    /// Behind tiny_http's server: the probes, and whatever else only this machine and its monitor may ask for. Between
+    /// two requests it holds nothing: a stop waits for the end of the writer, and that for all who hold it.
     fn private_service(&self) -> Result<Service, StartError> {
-        let app = Arc::clone(&self.app);
-        let answer = move |request: Request| match app.probe(&request) {
-            Some(answer) => answer.plain(),
-            None => app.not_found(&request),
+        let app = Arc::downgrade(&self.app);
+        let answer = move |request: Request| match app.upgrade() {
+            Some(app) => app.probe(&request).map_or_else(|| app.not_found(&request), |answer| answer.plain()),
+            None => Answer::Unavailable.plain(),
         };
         let relay = Relay::new(self.run_dir.path().to_owned(), Box::new(answer));
         relay.start().map_err(|error| {

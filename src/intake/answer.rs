@@ -3,6 +3,8 @@
 //! Both the answers to deliveries and the refusals of the front stand in it. [`Answer::response`] dresses an answer as
 //! its provider wants it. Nothing here decides what becomes of a request.
 
+use serde_json::json;
+
 use crate::intake::exchange::Response;
 use crate::intake::receive::Outcome;
 use crate::providers::{Acceptance, Preset, Reply};
@@ -47,8 +49,8 @@ pub enum Answer {
     Alive,
     /// The next delivery would be stored.
     Ready,
-    /// The next delivery would not be stored.
-    NotReady,
+    /// The next delivery would not be stored. On the private listener with the reasons, each in one sentence.
+    NotReady(Vec<String>),
     /// The front did not hand the request on.
     Refused(Refused),
 }
@@ -140,7 +142,7 @@ impl Answer {
             Self::MethodNotAllowed(_) => (405, Error("method_not_allowed"), None),
             Self::Alive => (200, Status("alive"), None),
             Self::Ready => (200, Status("ready"), None),
-            Self::NotReady => (503, Error("unavailable"), SOON),
+            Self::NotReady(_) => (503, Error("unavailable"), SOON),
             Self::Refused(Refused::BadRequest) => (400, Error("bad_request"), None),
             Self::Refused(Refused::Timeout) => (408, Error("timeout"), None),
             Self::Refused(Refused::BodyTooLarge) => (413, Error("body_too_large"), None),
@@ -212,7 +214,7 @@ impl Answer {
             | Self::MethodNotAllowed(_)
             | Self::Alive
             | Self::Ready
-            | Self::NotReady
+            | Self::NotReady(_)
             | Self::Refused(_) => as_it_is,
         }
     }
@@ -220,6 +222,9 @@ impl Answer {
     fn body(&self, word: Word) -> String {
         match (word, self) {
             (Word::Outcome(word), _) => format!(r#"{{"outcome":"{word}"}}"#),
+            (Word::Error(word), Self::NotReady(reasons)) if !reasons.is_empty() => {
+                json!({ "error": word, "reasons": reasons }).to_string()
+            }
             (Word::Error(word), _) => format!(r#"{{"error":"{word}"}}"#),
             (Word::Status(word), _) => format!(r#"{{"status":"{word}"}}"#),
             (Word::OfReply, Self::Handshake(reply)) => reply.body.clone(),

@@ -237,8 +237,12 @@ impl App {
     pub fn probe(&self, request: &Request) -> Option<Answer> {
         let answer = match request.path() {
             "/livez" => Answer::Alive,
-            "/readyz" if self.condition().reasons().is_empty() => Answer::Ready,
-            "/readyz" => Answer::NotReady,
+            "/readyz" => match self.condition().reasons() {
+                none if none.is_empty() => Answer::Ready,
+                // strangers are not told why
+                _ if request.listener == front::WEBHOOKS => Answer::NotReady(Vec::new()),
+                reasons => Answer::NotReady(reasons),
+            },
             _ => return None,
         };
         let is_read = matches!(request.method.as_str(), "GET" | "HEAD");

@@ -18,6 +18,8 @@ pub(super) struct Budget {
     bytes_max: usize,
     /// How long a body waits for memory that is about to come back.
     wait_max: Duration,
+    /// An address loses a body of its own to a new one only if that has been coming for so long.
+    slow_time: Duration,
     bodies: Mutex<Bodies>,
     /// Memory was given back, or somebody was told to.
     changed: Condvar,
@@ -48,8 +50,8 @@ pub(super) enum Denied {
 }
 
 impl Budget {
-    pub(super) fn new(bytes_max: usize, wait_max: Duration) -> Self {
-        Self { bytes_max, wait_max, bodies: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(bytes_max: usize, wait_max: Duration, slow_time: Duration) -> Self {
+        Self { bytes_max, wait_max, slow_time, bodies: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(super) fn held(&self) -> usize {
@@ -71,7 +73,7 @@ impl Budget {
                 bodies.give_up(id);
                 return Err(Denied::Evicted);
             }
-            let (is_coming, told) = bodies.make_room(id, self.bytes_max);
+            let (is_coming, told) = bodies.make_room(id, self.bytes_max, self.slow_time);
             if told {
                 self.changed.notify_all(); // the one who gives way may be waiting here as well
             }
@@ -124,7 +126,7 @@ impl Bodies {
 
     /// Has so many give way that all who wait get what they want. Whether something is coming back at
     /// all, and whether anybody was told to give way.
-    fn make_room(&mut self, id: u64, bytes_max: usize) -> (bool, bool) {
+    fn make_room(&mut self, id: u64, bytes_max: usize, slow_time: Duration) -> (bool, bool) {
         let mut told = false;
         loop {
             let going = |body: &&Body| body.gives_way || body.connection.is_closed();
@@ -133,7 +135,7 @@ impl Bodies {
             if self.held - leaving + wanted <= bytes_max {
                 return (true, told);
             }
-            let Some(victim) = self.victim(id) else {
+            let Some(victim) = self.victim(id, slow_time) else {
                 let is_coming = leaving > 0
                     || self.of.values().any(|body| body.bytes > 0 && body.connection.is_in_progress());
                 return (is_coming, told);
@@ -149,7 +151,7 @@ impl Bodies {
 
     /// The oldest unfinished body of whoever holds more than the one who asks: strangers before
     /// trusted proxies. Where that is the one who asks, a body of its own, but only one that is slow.
-    fn victim(&self, id: u64) -> Option<u64> {
+    fn victim(&self, id: u64, slow_time: Duration) -> Option<u64> {
         let mut held = HashMap::<Holder, usize>::new();
         for body in self.of.values().filter(|body| !body.gives_way) {
             *held.entry(body.connection.holder).or_default() += body.bytes;
@@ -157,7 +159,7 @@ impl Bodies {
         let asking = self.of.get(&id)?;
         let (mine, my_bytes) = (asking.connection.holder, held.get(&asking.connection.holder).copied());
         let may_go = |other: &Body, bytes: usize| match other.connection.holder {
-            holder if holder == mine => other.since.elapsed() > SLOW_TIME,
+            holder if holder == mine => other.since.elapsed() > slow_time,
             holder => {
                 (mine == Holder::Trusted && holder != Holder::Trusted)
                     || bytes > my_bytes.unwrap_or(0) + asking.wanted
@@ -180,9 +182,6 @@ const USED_UP: Refusal = Refusal::new(Refused::Unavailable, "unfinished bodies h
 
 /// Who gives way for the connection cap is not announced here.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// An address loses a body of its own to a new one only if that has been coming for so long.
-const SLOW_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +211,7 @@ mod tests {
             last = id;
         }
         bodies.of.get_mut(&last).unwrap().wanted = 10;
-        bodies.victim(last)
+        bodies.victim(last, Duration::from_secs(1))
     }
 
     #[test]

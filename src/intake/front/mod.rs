@@ -106,6 +106,8 @@ pub struct Bounds {
     pub bodies_bytes_max: usize,
     /// For a body to wait for such memory that is about to come back.
     pub bodies_wait: Duration,
+    /// A request that is not complete after this is slow: it is the first to give way.
+    pub slow_time: Duration,
 }
 
 impl Default for Bounds {
@@ -120,6 +122,7 @@ impl Default for Bounds {
             requests_max: 64,
             bodies_bytes_max: 64 << 20,
             bodies_wait: Duration::from_secs(1),
+            slow_time: Duration::from_secs(1),
         }
     }
 }
@@ -186,11 +189,12 @@ impl Front {
         );
         let (stop, stopped) = UnixStream::pair()?;
         let counters = Arc::new(Counters::default());
+        let bounds = &settings.bounds;
         let shared = Arc::new(Shared {
-            table: Table::new(caps.connections, caps.leaving, Arc::clone(&counters)),
-            permits: Permits::new(settings.bounds.requests_max, usize::MAX),
+            table: Table::new((caps.connections, caps.leaving), bounds.slow_time, Arc::clone(&counters)),
+            permits: Permits::new(bounds.requests_max, usize::MAX),
             call_permits: Permits::new(caps.calls, (caps.connections / 2).saturating_sub(caps.calls)),
-            budget: Budget::new(settings.bounds.bodies_bytes_max, settings.bounds.bodies_wait),
+            budget: Budget::new(bounds.bodies_bytes_max, bounds.bodies_wait, bounds.slow_time),
             counters,
             stop,
             settings,
@@ -338,6 +342,12 @@ impl Handle {
     #[must_use]
     pub fn drain(&self, at_most: Duration) -> usize {
         self.shared.table.drain(at_most)
+    }
+
+    /// `webhooks` or `admin`.
+    #[must_use]
+    pub fn listener(&self) -> &'static str {
+        self.shared.settings.listener
     }
 
     /// Connections open now.

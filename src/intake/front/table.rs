@@ -30,6 +30,8 @@ struct Inner {
     changed: Condvar,
     /// What the times of the phases count from.
     epoch: Instant,
+    /// Microseconds after which a request that is still not complete is a slow one.
+    slow: u64,
     /// No connection is to come, and the next answer on each says that it is the last.
     closing: AtomicBool,
     /// Nobody is waited for who has not begun a request.
@@ -90,13 +92,18 @@ pub(super) enum Admission {
 }
 
 impl Table {
-    pub(super) fn new(connections_max: usize, leaving_max: usize, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(
+        (connections_max, leaving_max): (usize, usize),
+        slow_time: Duration,
+        counters: Arc<Counters>,
+    ) -> Self {
         let state =
             State { open: HashMap::new(), held: HashMap::new(), accepted: 0, accepting: true, stuck: false };
         let inner = Inner {
             state: Mutex::new(state),
             changed: Condvar::new(),
             epoch: Instant::now(),
+            slow: u64::try_from(slow_time.as_micros()).unwrap_or(u64::MAX),
             closing: AtomicBool::new(false),
             closed_to_idle: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
@@ -258,7 +265,7 @@ impl Inner {
             if phase & KIND == RESTED && room == Room::Soon {
                 return room; // those before it are to have had their moment
             }
-            if connection.may_go(phase, now, rest) && connection.close(phase) {
+            if connection.may_go(phase, now, rest, self.slow) && connection.close(phase) {
                 self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 return Room::Free;
             }
@@ -326,13 +333,13 @@ impl Connection {
     }
 
     /// Not while something of it is about to be read, nor while that can be expected any moment.
-    fn may_go(&self, phase: u64, now: u64, rest: u64) -> bool {
+    fn may_go(&self, phase: u64, now: u64, rest: u64, slow: u64) -> bool {
         let age = now.saturating_sub(phase >> KIND_BITS);
         match phase & KIND {
             IDLE => age > YOUNG && !self.stream.has_input(),
             RESTED => age > rest && !self.stream.has_input(),
-            INSIDE => age > OLD || age > YOUNG && !self.stream.has_input(),
-            READING => age > OLD,
+            INSIDE => age > slow || age > YOUNG && !self.stream.has_input(),
+            READING => age > slow,
             PARTING => age > YOUNG || !self.stream.has_input(),
             WRITING => true,
             _ => false,
@@ -534,9 +541,6 @@ const REST: u64 = 50_000;
 
 /// The same while some are being answered.
 const REST_IN_PROGRESS: u64 = 500_000;
-
-/// Microseconds after which a request that is still not complete is a slow one.
-const OLD: u64 = 1_000_000;
 
 /// Microseconds by which the wait of a connection that was served seems shorter.
 const SERVED_CREDIT: u64 = 5_000_000;
