@@ -654,3 +654,84 @@ fn a_mailgun_token_counts_for_one_event_only() {
     assert_eq!(post(&daemon, "mailgun", &[], &body("two")).0, 200);
     assert_eq!(daemon.text("SELECT kind || ' ' || subject FROM reviews"), "replay mailgun/two");
 }
+
+/// Delivers this body for Twilio at this path, with the signature of what the public URL and the fields say together.
+fn twilio(daemon: &Daemon, signed: &str, path: &str, body: &str) {
+    let mut mac = Hmac::<sha1::Sha1>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(signed.as_bytes());
+    let signature = format!("X-Twilio-Signature: {}", STANDARD.encode(mac.finalize().into_bytes()));
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    assert_eq!(post(daemon, path, &[&signature, form], body).0, 200, "{path} {body}");
+}
+
+#[test]
+fn a_twilio_text_cut_into_other_fields_or_another_query_is_a_replay_and_does_nothing() {
+    let daemon = all_providers("");
+    let signed = "https://hooks.example.com/webhooks/twilio?a=1BodyHiMessageSidSM1";
+    for (path, body) in [
+        ("?a=1", "MessageSid=SM1&Body=Hi"),
+        // sent again by Twilio itself, and in another order
+        ("?a=1", "MessageSid=SM1&Body=Hi"),
+        ("?a=1", "Body=Hi&MessageSid=SM1"),
+        // names and values cut elsewhere
+        ("?a=1", "MessageSi=dSM1&Body=Hi"),
+        ("?a=1", "BodyHiMessageSid=SM1"),
+        // fields moved into the query, and the query into the fields
+        ("?a=1BodyHi", "MessageSid=SM1"),
+        ("?a=", "1BodyHi=&MessageSid=SM1"),
+    ] {
+        twilio(&daemon, signed, &format!("twilio{path}"), body);
+    }
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 1);
+    assert_eq!(daemon.count("SELECT count(DISTINCT replay_key) FROM webhook_inbox"), 1);
+    assert_eq!(daemon.count("SELECT duplicates FROM webhook_inbox WHERE id = 1"), 1);
+    // another text is another event
+    let other = "https://hooks.example.com/webhooks/twilio?a=1BodyHiMessageSidSM2";
+    twilio(&daemon, other, "twilio?a=1", "MessageSid=SM2&Body=Hi");
+    assert_eq!(daemon.count("SELECT count(DISTINCT replay_key) FROM webhook_inbox"), 2);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 1);
+}
+
+#[test]
+fn a_captured_body_under_its_type_in_other_letters_is_a_replay_and_under_another_type_an_event() {
+    let daemon = all_providers("");
+    let hub =
+        |id: &str, kind: &str| github(&daemon, "github", kind, id, r#"{"action":"opened","issue":{"id":1}}"#);
+    let shop = |id: &str, topic: &str| {
+        let body = r#"{"id":1,"total":"10.00"}"#;
+        let signature = format!("X-Shopify-Hmac-Sha256: {}", base64_hmac(body));
+        let (id, topic) = (format!("X-Shopify-Webhook-Id: {id}"), format!("X-Shopify-Topic: {topic}"));
+        post(&daemon, "shopify", &[&signature, &id, &topic], body)
+    };
+    // no id at all: the topic is a piece of the key
+    let woo = |topic: &str| {
+        let body = r#"{"id":7,"total":"10.00"}"#;
+        let signature = format!("X-WC-Webhook-Signature: {}", base64_hmac(body));
+        post(&daemon, "woocommerce", &[&signature, &format!("X-WC-Webhook-Topic: {topic}")], body)
+    };
+    hub("g1", "issues");
+    shop("s1", "orders/create");
+    woo("order.created");
+    assert_eq!(daemon.count(REVIEWS), 0);
+    for (number, (kind, topic, woo_topic)) in
+        [("Issues", "orders.create", "Order.Created"), ("ISSUES", "Orders/Create", "order/created")]
+            .into_iter()
+            .enumerate()
+    {
+        hub(&format!("g-{number}"), kind);
+        shop(&format!("s-{number}"), topic);
+        woo(woo_topic);
+    }
+    let of = |endpoint: &str| {
+        daemon.count(&format!(
+            "SELECT count(*) FROM reviews WHERE kind = 'replay' AND subject LIKE '{endpoint}/%'"
+        ))
+    };
+    assert_eq!((of("github"), of("shopify"), of("woocommerce")), (1, 1, 1));
+    assert_eq!(daemon.count(ROWS), 6, "the first of each, and one replay of each for a person");
+    hub("g9", "pull_request");
+    shop("s9", "orders/paid");
+    woo("order.updated");
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews WHERE kind = 'replay'"), 3);
+    assert_eq!(daemon.count(ROWS), 9);
+}

@@ -210,7 +210,7 @@ fn remarks(preset: &Preset) -> Vec<&'static str> {
     let scheme = provider.scheme();
     [
         (!scheme.body_signed(), "body NOT signed"),
-        (provider.has_replay_key(), "id not signed"),
+        (provider.has_replay_key() && !scheme.id_is_signed(), "id not signed"),
         (scheme.is_batch(), "batches"),
         (scheme.signs_url(), "needs public_url"),
         (!preset.handshake.title.is_empty(), "handshake"),
@@ -222,12 +222,17 @@ fn remarks(preset: &Preset) -> Vec<&'static str> {
 }
 
 fn replays(provider: &Provider) -> &'static str {
-    if !provider.scheme().body_signed() {
+    let scheme = provider.scheme();
+    if !scheme.body_signed() {
         "the body is not signed: whoever saw one delivery can make others; money handlers refuse it"
-    } else if provider.has_replay_key() {
-        "the same body under a new id is kept for a person (replay = \"flag\"), since the id is not signed"
-    } else {
+    } else if !provider.has_replay_key() {
         ""
+    } else if scheme.signs_form_fields() {
+        "URL and fields are signed as one text: the same text cut into other fields is kept for a person (replay = \"flag\")"
+    } else if scheme.key_is_unsigned() {
+        "the same body and type under a new key is kept for a person (replay = \"flag\"), since a header in the key is not signed"
+    } else {
+        "the same body under a new id is kept for a person (replay = \"flag\"), since the id is not signed"
     }
 }
 

@@ -65,11 +65,14 @@ impl Provider {
         self.scheme.read_only(pointers);
     }
 
-    /// Whether a delivery can come again under another id without anybody noticing but by its body. Of no
-    /// use where every attempt has another body.
+    /// Whether a delivery can come again under another id without anybody noticing but by what is signed. Of no use where
+    /// every attempt has another body.
     pub fn has_replay_key(&self) -> bool {
-        self.scheme.nonce.is_some()
-            || !self.scheme.id_is_signed() && self.preset.body_varies != BodyVaries::Yes
+        let scheme = &self.scheme;
+        let has_unsigned_key = !scheme.id_is_signed() || scheme.key_is_unsigned();
+        scheme.nonce.is_some()
+            || scheme.signs_form_fields()
+            || has_unsigned_key && self.preset.body_varies != BodyVaries::Yes
     }
 
     /// Whether the secret can be a key of this provider's; `Ok(Some(warning))` when it is weak or odd.

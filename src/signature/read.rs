@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::canonical;
 use super::delivery::{Delivery, Headers, Rejection, after, rename, single};
@@ -152,6 +153,13 @@ impl Scheme {
         presented: &Presented<'_>,
     ) -> Judge<'k> {
         keyed.judge(self.pieces(delivery, presented))
+    }
+
+    /// The hash of the text that the signature is over.
+    pub(crate) fn signed_sha256(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> [u8; 32] {
+        let hash =
+            self.pieces(delivery, presented).fold(Sha256::new(), |hash, piece| hash.chain_update(piece));
+        hash.finalize().into()
     }
 
     /// The signed time inside a body, in milliseconds since the epoch, where this scheme has it there.

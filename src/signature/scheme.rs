@@ -12,7 +12,7 @@ use super::form::{Form, is_form};
 use super::malformed::Malformed;
 use super::projection::Projection;
 use super::secret::{Algorithm, Encoding, KeyForm};
-use super::sources::{Source, Sources};
+use super::sources::{KeyPiece, Source, Sources};
 use super::time::TimeUnit;
 
 /// A checked scheme: how a provider signs, and where it says what about an event.
@@ -147,6 +147,13 @@ impl Scheme {
             Source::Header(_) => self.signed.contains(&Part::Id),
             Source::Json(_) | Source::Batch(_) => self.body_signed(),
         })
+    }
+
+    /// Whether the key of an event that has no id says what an unsigned header says: there another header makes another
+    /// key of the same body.
+    pub fn key_is_unsigned(&self) -> bool {
+        let in_header = |piece: &KeyPiece| matches!(piece, KeyPiece::Fact(Source::Header(_)));
+        self.sources.event_id.is_empty() && self.sources.event_key.iter().any(in_header)
     }
 
     /// Whether the value of a header may be shown to people: that it is no signature and no credential is known.

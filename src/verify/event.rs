@@ -138,8 +138,9 @@ impl VerifiedEvent {
         self.body_sha256
     }
 
-    /// What stays the same when a captured delivery is sent again under another id: a hash of body and
-    /// type, or of the value the provider uses once. `None` where the id is signed: then ids tell.
+    /// What stays the same when a captured delivery is sent again under another id: a hash of body and type, of the
+    /// signed text where that runs URL and fields together, or of the value the provider uses once. `None` where the id
+    /// is signed: then ids tell.
     pub fn replay_key(&self) -> Option<[u8; 32]> {
         self.replay_key
     }
@@ -194,6 +195,8 @@ pub(super) struct Reading<'a> {
     pub(super) headers: &'a Headers,
     pub(super) query: Option<&'a str>,
     pub(super) authentic: Authentic,
+    /// Of the signed text, where that runs pieces of the delivery together.
+    pub(super) signed_sha256: Option<[u8; 32]>,
     pub(super) now_ms: i64,
 }
 
@@ -219,14 +222,16 @@ impl Reading<'_> {
             EventId::BodyHash => body_key(&body_sha256, mark.as_deref()),
             EventId::HeaderMissing(_) => return Err((Rejection::EventIdMissing, body)),
         };
-        let replay_key = provider.has_replay_key().then(|| match &scheme.nonce {
-            Some(nonce) => {
+        let replay_key = provider.has_replay_key().then(|| match (&scheme.nonce, self.signed_sha256) {
+            (Some(nonce), _) => {
                 Sha256::digest(at(&parsed.json, nonce).map(Value::to_string).unwrap_or_default()).into()
             }
+            // one signed text can be cut into URL, names and values in many ways, each with another body and key
+            (None, Some(signed_sha256)) => signed_sha256,
             // one body under two types is two events: shops send an order as created and as paid
-            None => Sha256::new()
+            (None, None) => Sha256::new()
                 .chain_update(body_sha256)
-                .chain_update(identity.event_type.as_deref().unwrap_or_default())
+                .chain_update(identity.replay_type.as_deref().unwrap_or_default())
                 .chain_update(mark.as_deref().unwrap_or_default())
                 .finalize()
                 .into(),

@@ -116,7 +116,7 @@ impl Verifier {
     /// then a signature that does not match; then the time, so that `timestamp_outside_tolerance` is only
     /// said of a signature that is right.
     pub fn authenticate(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<Authentic, Rejection> {
-        self.check(delivery, now_s).map(|(authentic, _)| authentic)
+        self.check(delivery, now_s).map(|checked| checked.authentic)
     }
 
     /// The answer to a handshake that the provider does not sign (a challenge in the URL, a ping before
@@ -146,11 +146,11 @@ impl Verifier {
         let checked = self.check(&delivery.borrowed(), now_ms.div_euclid(1000));
         let query = delivery.query();
         let Delivery { headers, body, .. } = delivery;
-        let (authentic, parsed) = match checked {
+        let Checked { authentic, parsed, signed_sha256 } = match checked {
             Ok(checked) => checked,
             Err(rejection) => return Err((rejection, body)),
         };
-        let read = Reading { provider: &self.provider, headers, query, authentic, now_ms };
+        let read = Reading { provider: &self.provider, headers, query, authentic, signed_sha256, now_ms };
         let mut defect = None;
         if let Some(list) = &self.scheme().batch {
             match signature::split(&body, list) {
@@ -175,22 +175,25 @@ impl Verifier {
         Ok(Verified::Events(vec![read.event(body, parsed, None)?]))
     }
 
-    /// The signature, then the time. Hands on the body's JSON where it had to be read for that.
-    fn check(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<(Authentic, Option<Parsed>), Rejection> {
-        let presented =
-            self.scheme().present(delivery).map_err(|malformed| self.scheme().rejection(&malformed))?;
-        let secret_index = self.matching(delivery, &presented).ok_or(Rejection::SignatureMismatch)?;
+    /// The signature, then the time.
+    fn check(&self, delivery: &Delivery<'_>, now_s: i64) -> Result<Checked, Rejection> {
+        let scheme = self.scheme();
+        let presented = scheme.present(delivery).map_err(|malformed| scheme.rejection(&malformed))?;
+        let (secret_index, url) = self.matching(delivery, &presented).ok_or(Rejection::SignatureMismatch)?;
+        let signed_sha256 = scheme
+            .signs_form_fields()
+            .then(|| scheme.signed_sha256(&Delivery { url: &url, ..*delivery }, &presented));
         let Presented { signed_at_ms, mut parsed, .. } = presented;
-        let Some(timestamp) = &self.scheme().timestamp else {
-            return Ok((Authentic { secret_index, signed_at_s: None }, parsed));
+        let Some(timestamp) = &scheme.timestamp else {
+            let authentic = Authentic { secret_index, signed_at_s: None };
+            return Ok(Checked { authentic, parsed, signed_sha256 });
         };
         let signed_at_ms = match signed_at_ms {
             Some(signed_at_ms) => signed_at_ms,
             None => {
-                let parsed =
-                    parsed.get_or_insert_with(|| self.scheme().parse(delivery.headers, delivery.body));
+                let parsed = parsed.get_or_insert_with(|| scheme.parse(delivery.headers, delivery.body));
                 signature::time_in_body(timestamp, &parsed.json)
-                    .map_err(|malformed| self.scheme().rejection(&malformed))?
+                    .map_err(|malformed| scheme.rejection(&malformed))?
             }
         };
         let age_ms = age_ms(signed_at_ms, now_s);
@@ -198,7 +201,7 @@ impl Verifier {
             return Err(Rejection::TimestampOutsideTolerance { skew_s: skew_s(age_ms) });
         }
         let signed_at_s = i64::try_from(i128::from(now_s) - age_ms.div_euclid(1000)).ok();
-        Ok((Authentic { secret_index, signed_at_s }, parsed))
+        Ok(Checked { authentic: Authentic { secret_index, signed_at_s }, parsed, signed_sha256 })
     }
 
     /// Whether a signed time may be this far from now, before or after it.
@@ -206,10 +209,16 @@ impl Verifier {
         age_ms.unsigned_abs() <= u128::from(self.tolerance_ms.unsigned_abs())
     }
 
-    /// The first secret that made one of the signatures, for the first spelling of the URL that one fits.
-    pub(super) fn matching(&self, delivery: &Delivery<'_>, presented: &Presented<'_>) -> Option<usize> {
-        let spelled = self.spellings(delivery.url);
-        spelled.iter().find_map(|url| self.matching_at(&Delivery { url, ..*delivery }, presented))
+    /// The first secret that made one of the signatures, and the first spelling of the URL that one fits.
+    pub(super) fn matching(
+        &self,
+        delivery: &Delivery<'_>,
+        presented: &Presented<'_>,
+    ) -> Option<(usize, String)> {
+        self.spellings(delivery.url).into_iter().find_map(|url| {
+            let secret_index = self.matching_at(&Delivery { url: &url, ..*delivery }, presented)?;
+            Some((secret_index, url))
+        })
     }
 
     /// Every secret is compared with every signature, whatever matched before: how long it takes says nothing.
@@ -251,6 +260,15 @@ impl Verifier {
         let parsed = self.scheme().parse(&headers, body.unwrap_or_default());
         signature::told_apart_by(self.scheme(), &headers, &parsed)
     }
+}
+
+/// What is known of a delivery whose signature and time hold.
+struct Checked {
+    authentic: Authentic,
+    /// The body's JSON, where it had to be read before.
+    parsed: Option<Parsed>,
+    /// Of the signed text, where that runs pieces of the delivery together.
+    signed_sha256: Option<[u8; 32]>,
 }
 
 /// The headers that were kept of a delivery.

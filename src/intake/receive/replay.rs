@@ -41,8 +41,10 @@ impl Stored<'_> {
                 Disposition::Handle | Disposition::Quarantine(_) => Outcome::Quarantined,
             });
         }
+        let scheme = self.endpoint.config.verifier.scheme();
+        let what = if scheme.signs_form_fields() { "the same signed text" } else { "the same body" };
         let reason = format!(
-            "the same body came before as event {first}; the id is not signed, so this may be a captured delivery sent again"
+            "{what} came before as event {first}; the id is not signed, so this may be a captured delivery sent again"
         );
         self.open_review(Kind::Replay, key, &reason)?;
         match self.disposition {
