@@ -628,7 +628,7 @@ fn init_leaves_the_comments_of_a_scheme_alone_and_gives_each_endpoint_its_own_pa
     folder.run(&["init", "--provider", "custom", "--endpoint", "legacy"]);
     let text = fs::read_to_string(folder.path().join("inboxd.toml")).unwrap();
     assert!(
-        text.contains("[endpoint.legacy.scheme]") && text.contains("# header:NAME | json:/pointer"),
+        text.contains("[endpoint.legacy.scheme]") && text.contains("# header:NAME or json:/pointer"),
         "{text}"
     );
     assert!(text.contains("path      = \"/webhooks/legacy\""), "{text}");

@@ -4,8 +4,12 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::config::{DEFAULT_FILES, closest, development_secret, duration_text, preset_exists, preset_names};
+use crate::config::{
+    DEFAULT_FILES, closest, default_of, development_secret, duration_text, preset_exists, preset_names,
+    remark,
+};
 use crate::providers::{self, Preset};
 use clap::Args;
 
@@ -115,7 +119,7 @@ impl Draft<'_> {
         self.variable.to_lowercase()
     }
 
-    /// What the unit is to be told of this configuration.
+    /// The unit's drop-in for this configuration.
     fn drop_in(&self) -> String {
         let name = self.credential();
         format!(
@@ -132,10 +136,15 @@ impl Draft<'_> {
             None => format!("env:{variable}"),
         };
         let webhooks = match self.is_unit {
-            true => "\"systemd\"                 # inboxd.socket holds it; put a TLS proxy in front of it",
-            false => "\"127.0.0.1:8787\"          # put a TLS proxy in front of it",
+            true => {
+                with_remark("webhooks", "systemd", "inboxd.socket holds it; put a TLS proxy in front of it")
+            }
+            false => {
+                with_remark("webhooks", default_of("listen", "webhooks"), "put a TLS proxy in front of it")
+            }
         };
-        let data_dir = if self.is_service { "/var/lib/inboxd" } else { "./inboxd-data" };
+        let admin = with_remark("admin", default_of("listen", "admin"), "never public; \"off\" disables it");
+        let data_dir = if self.is_service { "/var/lib/inboxd" } else { default_of("", "data_dir") };
         let preset = providers::find(provider);
         let public_url = match preset.is_some_and(signs_url) {
             true => {
@@ -144,7 +153,7 @@ impl Draft<'_> {
             false => "",
         };
         let scheme = match *provider {
-            "custom" => format!("\n[endpoint.{endpoint}.scheme]\n{CUSTOM_SCHEME}"),
+            "custom" => format!("\n[endpoint.{endpoint}.scheme]\n{}", custom_scheme()),
             _ => String::new(),
         };
         let table = endpoint_table(provider, endpoint, url_path, &secret, preset);
@@ -156,9 +165,7 @@ impl Draft<'_> {
 data_dir = \"{data_dir}\"
 {public_url}
 [listen]
-webhooks = {webhooks}
-admin    = \"127.0.0.1:8788\"          # never public; \"off\" disables it
-
+{webhooks}{admin}
 {table}{scheme}{destination}"
         )
     }
@@ -209,8 +216,8 @@ pub(crate) fn endpoint_table(
         Some(preset) if preset.recipe.timestamp.is_empty() => String::new(),
         preset => {
             let seconds = preset.map_or(Preset::PLAIN.tolerance_s, |preset| preset.tolerance_s);
-            let text = format!("\"{}\"", duration_text(std::time::Duration::from_secs(seconds.into())));
-            format!("tolerance = {text:<22}   # how far the signed time may be from now\n")
+            let usual = duration_text(Duration::from_secs(seconds.into()));
+            with_remark("tolerance", &usual, &remark("endpoint.NAME", "tolerance"))
         }
     };
     let livemode = match preset {
@@ -231,14 +238,27 @@ secrets   = [\"{secret}\"]
     )
 }
 
-const CUSTOM_SCHEME: &str = r#"signature_header = "X-Signature"
-encoding  = "hex"                    # hex | base64
-algorithm = "sha256"                 # sha256 | sha1
-key       = "text"                   # text | base64 | hex
-signed    = "{ts}.{body}"            # {ts} {id} {body} {url} {method}
-timestamp = "header:X-Timestamp"
-event_id  = "json:/id"               # header:NAME | json:/pointer; likewise event_type, object_id
-"#;
+/// `[endpoint.NAME.scheme]` to start from.
+fn custom_scheme() -> String {
+    let table = "endpoint.NAME.scheme";
+    let usual = |key| (key, default_of(table, key));
+    let lines = [
+        ("signature_header", "X-Signature"),
+        usual("encoding"),
+        usual("algorithm"),
+        usual("key"),
+        ("signed", "{ts}.{body}"),
+        ("timestamp", "header:X-Timestamp"),
+        ("event_id", "json:/id"),
+    ];
+    lines.into_iter().map(|(key, value)| with_remark(key, value, &remark(table, key))).collect()
+}
+
+/// A line of the file; the remarks of several stand below each other.
+fn with_remark(key: &str, value: &str, remark: &str) -> String {
+    let line = format!("{key:<9} = \"{value}\"");
+    format!("{line:<37}# {remark}\n")
+}
 
 fn write(path: &Path, text: &str, force: bool, mode: u32) -> Result<(), Failure> {
     let written = if force { replace(path, text, mode) } else { create(path, text, mode) };

@@ -63,7 +63,7 @@ fn read_bounded(file: &Path) -> io::Result<String> {
 
 fn parse(text: &str, table: &'static Table) -> Result<Document, Problem> {
     let parsed = DeTable::parse(text).map_err(|error| not_toml(text, &error))?;
-    let mut reader = Reader { text, problems: Vec::new(), lines: BTreeMap::new() };
+    let mut reader = Reader { text, file: table, problems: Vec::new(), lines: BTreeMap::new() };
     let values = reader.table(table, String::new(), parsed.get_ref());
     Ok(Document { values, problems: reader.problems, lines: reader.lines })
 }
@@ -106,6 +106,7 @@ impl Mismatch {
 
 struct Reader<'t> {
     text: &'t str,
+    file: &'static Table,
     problems: Vec<Problem>,
     lines: BTreeMap<String, usize>,
 }
@@ -117,7 +118,7 @@ impl Reader<'_> {
             let path = values.key(name.get_ref());
             self.note_line(&path, &name.span());
             let Some(key) = table.find(name.get_ref()) else {
-                let advice = suggest::advice(name.get_ref(), table.names());
+                let advice = self.advice(table, name.get_ref());
                 self.problem(&name.span(), path, format!("unknown key; {advice}"));
                 continue;
             };
@@ -127,6 +128,16 @@ impl Reader<'_> {
             }
         }
         values
+    }
+
+    /// What may have been meant. A key of another table was mostly typed below the wrong header.
+    fn advice(&self, table: &Table, name: &str) -> String {
+        let others = self.file.all().into_iter().filter(|other| other.find(name).is_some());
+        let homes: Vec<_> = others.map(home).collect();
+        if homes.is_empty() || suggest::closest(name, table.names()).is_some() {
+            return suggest::advice(name, table.names());
+        }
+        format!("it belongs {}", homes.join(" or "))
     }
 
     fn value(&mut self, key: &Key, path: &str, value: &Spanned<DeValue<'_>>) -> Result<Typed, Mismatch> {
@@ -232,6 +243,14 @@ impl Reader<'_> {
     }
 }
 
+/// Where the keys of a table are written.
+fn home(table: &Table) -> String {
+    match table.header {
+        "" => "at the top of the file, before the first [table]".to_owned(),
+        header => format!("in [{header}]"),
+    }
+}
+
 fn text_of(value: &Spanned<DeValue<'_>>) -> Result<String, Mismatch> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -325,6 +344,20 @@ mod tests {
         );
         let wrong = parse("admin.token = [1]\n", &WITH_LIST).expect("TOML").problems;
         assert!(wrong[0].message.starts_with("1: must be a list of tables"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_key_under_the_wrong_header_is_sent_to_its_own() {
+        let found =
+            problems("handler_timeout = \"2s\"\n[limits]\npublic_url = \"x\"\ngive_up_after = \"1d\"\n");
+        assert_eq!(
+            found,
+            [
+                "1: handler_timeout: unknown key; it belongs in [limits]",
+                "3: limits.public_url: unknown key; it belongs at the top of the file, before the first [table]",
+                "4: limits.give_up_after: unknown key; it belongs in [destination.NAME]",
+            ]
+        );
     }
 
     #[test]

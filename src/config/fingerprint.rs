@@ -57,7 +57,7 @@ fn keep(data_dir: &Path) -> io::Result<()> {
 /// The same until the machine starts again, and nothing that a log says.
 fn passing_key() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| {
-        // where the system gives no random numbers all fingerprints are alike, which tells nobody anything
+        // without random numbers all fingerprints are equal, and so reveal nothing
         let mut key = [0; 32];
         getrandom::fill(&mut key).unwrap_or_default();
         key.to_vec()

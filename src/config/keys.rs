@@ -80,6 +80,12 @@ pub(super) const fn key(name: &'static str, kind: Kind, default: Default, doc: &
 }
 
 impl Table {
+    /// This table and all below it.
+    pub(super) fn all(&'static self) -> Vec<&'static Self> {
+        let below = self.keys.iter().filter_map(Key::table).flat_map(Self::all);
+        std::iter::once(self).chain(below).collect()
+    }
+
     pub(super) fn find(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)
     }

@@ -34,6 +34,26 @@ pub fn manual() -> Vec<TableEntry> {
     entries
 }
 
+/// What a key is where it is not written, as it would be typed; `table` is its header, e.g. `endpoint.NAME`.
+pub fn default_of(table: &str, key: &str) -> &'static str {
+    declared(table, key).default().unwrap_or_default()
+}
+
+/// What a key does, to stand beside it in a file.
+pub fn remark(table: &str, key: &str) -> String {
+    let sentence = declared(table, key).doc.trim_end_matches('.').replace('`', "");
+    let mut chars = sentence.chars();
+    chars.next().map_or(String::new(), |first| format!("{}{}", first.to_lowercase(), chars.as_str()))
+}
+
+fn declared(header: &str, name: &str) -> &'static Key {
+    let key = FILE.all().into_iter().find(|table| table.header == header).and_then(|table| table.find(name));
+    match key {
+        Some(key) => key,
+        None => panic!("[{header}] has no key {name}"),
+    }
+}
+
 fn push(entries: &mut Vec<TableEntry>, table: &Table, is_list: bool) {
     let header = match table.header {
         "" => String::new(),

@@ -40,7 +40,7 @@ pub use check::{
 };
 pub use development::development_secret;
 pub use fingerprint::Fingerprints;
-pub(crate) use manual::{KeyEntry, TableEntry, manual};
+pub(crate) use manual::{KeyEntry, TableEntry, default_of, manual, remark};
 pub use secrets::{environment, secret_from_env, secret_from_file};
 pub use suggest::closest;
 pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
@@ -77,7 +77,7 @@ pub struct Config {
     pub retention: Retention,
     /// How stored events are worked on.
     pub worker: Worker,
-    /// How people are told; `None`: they look.
+    /// Where alerts go; `None`: nowhere.
     pub alert: Option<Alert>,
     /// `debug.keep_refused`: so many of the latest refused deliveries are kept in memory.
     pub keep_refused: usize,

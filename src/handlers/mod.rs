@@ -23,7 +23,7 @@ pub use orders::Orders;
 use crate::config::HandlerFacts;
 use crate::store::outbox::{self, NewOperation};
 
-/// What a handler is told about the event. All of it was verified, or read back from the inbox.
+/// The event as a handler sees it. All of it was verified, or read back from the inbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// The endpoint's name in the configuration.
@@ -83,7 +83,7 @@ pub struct Park {
     pub waits_for: String,
     /// How long after its receipt it is still waited for.
     pub time_max: Duration,
-    /// Whether a person is asked then; else the event was nobody's business and is ignored.
+    /// Whether a review is opened then; otherwise the event is ignored.
     pub asks: bool,
 }
 
@@ -245,7 +245,7 @@ pub fn run(
     Ok(handled)
 }
 
-/// What a built-in handler tells others of an effect.
+/// A row of the outbox about an effect of a built-in handler.
 struct Message {
     /// What happened, e.g. `InvoicePaymentBooked`.
     topic: &'static str,

@@ -52,15 +52,15 @@ const FORMATS: &Words<AlertFormat> = &[
 /// `[alert]`
 #[derive(Debug, Clone)]
 pub struct Alert {
-    /// How people are told.
+    /// Where messages go.
     pub via: AlertVia,
-    /// What they are told of.
+    /// The conditions that are reported.
     pub on: Vec<AlertOn>,
-    /// How often they are told again while it lasts.
+    /// How often a condition that lasts is reported again.
     pub remind: Duration,
 }
 
-/// How people are told.
+/// Where messages go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AlertVia {
     /// The text is POSTed there, in this shape.
@@ -94,7 +94,7 @@ impl AlertFormat {
     }
 }
 
-/// What people are told of.
+/// A condition that is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlertOn {
     /// A review is open.

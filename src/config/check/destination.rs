@@ -233,7 +233,7 @@ impl Checker {
         Some(life)
     }
 
-    /// A provider with a private key signs what nobody else can, and a time inside the body is never made anew.
+    /// Only the provider holds its private key, and a time inside the body cannot be renewed.
     fn can_sign_like_the_provider(&mut self, key: &str, name: &str, endpoints: &[Endpoint]) {
         for endpoint in endpoints {
             let (scheme, provider) = (endpoint.verifier.scheme(), &endpoint.provider);

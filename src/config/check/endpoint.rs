@@ -315,7 +315,7 @@ impl Checker {
         if tolerance > TOLERANCE_ADVISED.max(usual) {
             let (key, typed) = (table.key("tolerance"), duration_text(tolerance));
             self.warn(format!(
-                "{key}: \"{typed}\": a delivery that somebody has copied can be sent again for so long; \"5m\" is usual"
+                "{key}: \"{typed}\": a copied delivery can be sent again for this long; \"5m\" is usual"
             ));
         }
         tolerance
@@ -367,7 +367,7 @@ impl Checker {
         }
     }
 
-    /// Whether what is allowed to take time ends before the provider gives up waiting.
+    /// Whether handlers and application must answer before the provider gives up waiting.
     fn is_in_time(
         &mut self,
         table: &Values,
@@ -403,7 +403,7 @@ impl Checker {
         if mode == Mode::Sync && never_retries && has_handlers && table.is_set("mode") {
             self.warn(format!(
                 "{key}: \"sync\": {provider} does not send again by itself, so an event whose handler fails \
-                 is lost unless somebody redelivers it by hand; \"async\" retries it here"
+                 is lost unless it is redelivered by hand; \"async\" retries it here"
             ));
         }
         if mode == Mode::Proxy && (table.texts("forward").len() != 1 || has_handlers) {
@@ -453,7 +453,7 @@ impl Checker {
         Some(HandlerName::Named(typed.to_owned()))
     }
 
-    /// The folder of SQL files; what is in them is tried against the database, not here.
+    /// The folder of SQL files. The files themselves are checked against the database, not here.
     fn sql_dir(&mut self, key: &str, typed: &str, dir: &str) -> PathBuf {
         let path = self.base.join(dir);
         if dir.is_empty() {
@@ -463,7 +463,7 @@ impl Checker {
             self.problem(key, format!("\"{typed}\": {rule}"));
         } else if std::fs::metadata(&path).is_ok_and(|dir| dir.permissions().mode() & 0o022 != 0) {
             self.warn(format!(
-                "{key}: \"{typed}\": others may write this folder, and so decide what is booked; chmod go-w {}",
+                "{key}: \"{typed}\": others may write this folder, and so change what is booked; chmod go-w {}",
                 path.display()
             ));
         }

@@ -92,11 +92,11 @@ pub(in crate::config) const TABLE: Table = Table {
     ],
 };
 
-/// The header of HTTP Basic, which nobody need write.
+/// The header of HTTP Basic: the default where the algorithm is `basic`.
 const BASIC_HEADER: &str = "Authorization";
 
 impl Checker {
-    /// The scheme as typed; what is not, is left to whoever makes a scheme of it.
+    /// The scheme as typed. Its defaults are applied where a scheme is made of it.
     pub(super) fn custom_scheme(&mut self, table: &Values) -> CustomScheme {
         self.show_scheme(table);
         let typed = |name| table.text(name).map(str::to_owned);

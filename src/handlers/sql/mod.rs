@@ -94,7 +94,7 @@ impl SqlHandler {
             };
             if !outbox::enqueue(tx, &operation, event.now_ms)? {
                 let key = &emission.operation_key;
-                return Err(HandlerError::Failed(format!("{key} was queued by somebody else meanwhile")));
+                return Err(HandlerError::Failed(format!("{key} was queued by another writer meanwhile")));
             }
         }
         Ok(())
@@ -116,16 +116,16 @@ impl Handler for SqlHandler {
     }
 
     fn start(&self, tx: &Transaction<'_>) -> Result<(), HandlerError> {
-        let told = |mistakes: &[Mistake]| {
+        let failed = |mistakes: &[Mistake]| {
             let lines: Vec<_> =
                 mistakes.iter().map(|mistake| format!("{}/{mistake}", self.dir.display())).collect();
             HandlerError::Failed(lines.join("\n"))
         };
-        let sources = program::read(&self.dir).map_err(|mistakes| told(&mistakes))?;
+        let sources = program::read(&self.dir).map_err(|mistakes| failed(&mistakes))?;
         if let Some(schema) = &sources.schema {
-            program::run_schema(tx, &self.engine, schema).map_err(|mistake| told(&[mistake]))?;
+            program::run_schema(tx, &self.engine, schema).map_err(|mistake| failed(&[mistake]))?;
         }
-        let programs = program::compile(tx, &self.engine, sources).map_err(|mistakes| told(&mistakes))?;
+        let programs = program::compile(tx, &self.engine, sources).map_err(|mistakes| failed(&mistakes))?;
         self.replace(programs);
         Ok(())
     }

@@ -21,7 +21,7 @@ const SCHEMA: &str = "schema.sql";
 /// What a handler's statements begin with. `PRAGMA` and `VACUUM` slip past SQLite's authorizer.
 const VERBS: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES"];
 
-/// A file's size that nobody writes by hand.
+/// Larger than any hand-written file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Something wrong in a folder, and where.
@@ -286,7 +286,7 @@ fn silent(file: &str, text: &str) -> Vec<Mistake> {
     split::silent_clauses(text).into_iter().map(doubt).collect()
 }
 
-/// Why a statement that begins so is no handler's.
+/// Why a handler may not contain this statement.
 fn refusal(verb: &str, text: &str) -> String {
     let start: Vec<_> = text.split_whitespace().take(4).collect();
     let rule = match verb {
