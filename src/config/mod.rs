@@ -43,7 +43,7 @@ pub use fingerprint::Fingerprints;
 pub(crate) use manual::{KeyEntry, TableEntry, default_of, manual, remark};
 pub use secrets::{environment, secret_from_env, secret_from_file};
 pub use suggest::closest;
-pub use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
+pub use units::{UnitError, duration_text, parse_duration, parse_signed_duration, parse_size};
 
 /// Where a configuration is looked for when none is named, in this order.
 pub const DEFAULT_FILES: [&str; 2] = ["inboxd.toml", "/etc/inboxd/inboxd.toml"];

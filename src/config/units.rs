@@ -1,21 +1,59 @@
 //! Durations (`500ms`, `5m`, `1h30m`, `400d`) and sizes (`1048576`, `"64MiB"`).
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
+
+/// Why a text is no duration or no size, with what to write instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnitError {
+    /// It cannot be read as a duration.
+    NotADuration,
+    /// It is a duration of nothing, or less.
+    NotPositive,
+    /// It has a part of a millisecond.
+    TooFine,
+    /// It counts in months or years.
+    NoFixedLength,
+    /// It does not fit.
+    TooLong,
+    /// It cannot be read as a size.
+    NotASize,
+    /// It does not fit.
+    TooLarge,
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotADuration => {
+                "is not a duration; write e.g. \"500ms\", \"2s\", \"5m\", \"1h30m\" or \"30d\""
+            }
+            Self::NotPositive => "must be longer than zero; write e.g. \"5m\"",
+            Self::TooFine => "is finer than a millisecond; write e.g. \"500ms\"",
+            Self::NoFixedLength => "months and years have no fixed length; count in days, e.g. \"400d\"",
+            Self::TooLong => "is too long",
+            Self::NotASize => "is not a size; write bytes, or e.g. \"512KiB\" or \"64MiB\"",
+            Self::TooLarge => "is too large",
+        })
+    }
+}
+
+impl std::error::Error for UnitError {}
 
 /// The length of a duration such as `"500ms"`, `"1h30m"` or `"400d"`; a day is 24 hours, whole milliseconds.
 ///
 /// # Errors
 /// The rule that the text breaks; zero and negative lengths are refused.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let length = parse_signed_duration(text)?;
-    let length = Duration::try_from(length).map_err(|_| "must be longer than zero; write e.g. \"5m\"")?;
+    let length = Duration::try_from(length).map_err(|_| UnitError::NotPositive)?;
     if length < Duration::from_millis(1) {
-        return Err("must be longer than zero; write e.g. \"5m\"".to_owned());
+        return Err(UnitError::NotPositive);
     }
     if length.subsec_nanos() % 1_000_000 != 0 {
-        return Err("is finer than a millisecond; write e.g. \"500ms\"".to_owned());
+        return Err(UnitError::TooFine);
     }
     Ok(length)
 }
@@ -24,13 +62,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// The rule that the text breaks.
-pub fn parse_signed_duration(text: &str) -> Result<SignedDuration, String> {
-    const RULE: &str = "is not a duration; write e.g. \"500ms\", \"2s\", \"5m\", \"1h30m\" or \"30d\"";
-    let span: Span = text.parse().map_err(|_| RULE.to_owned())?;
+pub fn parse_signed_duration(text: &str) -> Result<SignedDuration, UnitError> {
+    let span: Span = text.parse().map_err(|_| UnitError::NotADuration)?;
     if span.get_years() != 0 || span.get_months() != 0 {
-        return Err("months and years have no fixed length; count in days, e.g. \"400d\"".to_owned());
+        return Err(UnitError::NoFixedLength);
     }
-    span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| "is too long".to_owned())
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| UnitError::TooLong)
 }
 
 /// The shortest way to write a duration of whole milliseconds in one unit.
@@ -48,14 +85,13 @@ pub fn duration_text(duration: Duration) -> String {
 ///
 /// # Errors
 /// The rule that the text breaks.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    const RULE: &str = "is not a size; write bytes, or e.g. \"512KiB\" or \"64MiB\"";
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = match number.parse() {
         Ok(number) => number,
-        Err(_) if number.is_empty() => return Err(RULE.to_owned()),
-        Err(_) => return Err("is too large".to_owned()),
+        Err(_) if number.is_empty() => return Err(UnitError::NotASize),
+        Err(_) => return Err(UnitError::TooLarge),
     };
     let factor = match unit.trim_start() {
         "" | "B" => 1,
@@ -65,9 +101,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
-        _ => return Err(RULE.to_owned()),
+        _ => return Err(UnitError::NotASize),
     };
-    number.checked_mul(factor).ok_or_else(|| "is too large".to_owned())
+    number.checked_mul(factor).ok_or(UnitError::TooLarge)
 }
 
 #[cfg(test)]
@@ -112,7 +148,7 @@ mod tests {
             ("2mo", "count in days"),
         ] {
             let refusal = parse_duration(typed).expect_err(typed);
-            assert!(refusal.contains(rule), "{typed}: {refusal}");
+            assert!(refusal.to_string().contains(rule), "{typed}: {refusal}");
         }
     }
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Transaction};
 
 use super::{StartError, WAIT_TOLD_EVERY};
 use crate::config::{Config, Endpoint, HandlerName, Problem, Sign};
-use crate::handlers::sql::{self, Engine, SqlHandler, Surroundings};
+use crate::handlers::sql::{self, Engine, SqlHandler, SqlScope};
 use crate::handlers::{Handler, Registry};
 use crate::store::open::{self, Home, OpenError};
 use crate::store::outbox;
@@ -39,10 +39,10 @@ pub(super) fn assemble(
     registry: &Registry,
 ) -> Result<Assembly, StartError> {
     let storage = |source| StartError::from(OpenError::of_sqlite(&config.database, source));
-    let surroundings = surroundings(config).map_err(storage)?;
+    let sql_scope = sql_scope(config).map_err(storage)?;
     let engine = if folders_named(config).next().is_some() {
         let committed = sql::committed_view(&config.database).map_err(storage)?;
-        Some(Engine::install(conn, surroundings.clone(), Some(committed)).map_err(storage)?)
+        Some(Engine::install(conn, sql_scope.clone(), Some(committed)).map_err(storage)?)
     } else {
         None
     };
@@ -54,7 +54,7 @@ pub(super) fn assemble(
     start(conn, &finder.distinct, storage)?;
     let folders = Folders {
         handlers: finder.folders,
-        surroundings,
+        sql_scope,
         database: config.database.clone(),
         home: home(config),
     };
@@ -134,7 +134,7 @@ impl Finder<'_> {
 #[derive(Debug)]
 pub(super) struct Folders {
     handlers: Vec<Arc<SqlHandler>>,
-    surroundings: Surroundings,
+    sql_scope: SqlScope,
     database: PathBuf,
     home: Home,
 }
@@ -161,8 +161,8 @@ impl Folders {
 
     fn recompile(&self) -> Result<Vec<sql::Programs>, String> {
         let mut scratch = open::scratch(&self.database, self.home).map_err(|error| error.to_string())?;
-        let engine = Engine::install(&mut scratch, self.surroundings.clone(), None)
-            .map_err(|error| error.to_string())?;
+        let engine =
+            Engine::install(&mut scratch, self.sql_scope.clone(), None).map_err(|error| error.to_string())?;
         let compile = |handler: &Arc<SqlHandler>| {
             handler.recompile(&scratch, &engine).map_err(|mistakes| {
                 let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
@@ -256,8 +256,8 @@ fn look_at_the_outbox(config: &Config) -> Vec<String> {
 
 fn report(config: &Config, dir: &std::path::Path) -> Result<sql::Report, String> {
     let mut scratch = open::scratch(&config.database, home(config)).map_err(|error| error.to_string())?;
-    let surroundings = surroundings(config).map_err(|error| error.to_string())?;
-    let engine = Engine::install(&mut scratch, surroundings, None).map_err(|error| error.to_string())?;
+    let sql_scope = sql_scope(config).map_err(|error| error.to_string())?;
+    let engine = Engine::install(&mut scratch, sql_scope, None).map_err(|error| error.to_string())?;
     let tx = open::begin_immediate(&scratch).map_err(|error| error.to_string())?;
     Ok(sql::check(dir, &tx, &engine))
 }
@@ -276,8 +276,8 @@ fn folders_named(config: &Config) -> impl Iterator<Item = (String, &str, &PathBu
     all.filter(move |(_, _, dir)| seen.insert(*dir))
 }
 
-fn surroundings(config: &Config) -> rusqlite::Result<Surroundings> {
-    Ok(Surroundings {
+fn sql_scope(config: &Config) -> rusqlite::Result<SqlScope> {
+    Ok(SqlScope {
         own_tables: open::own_tables(home(config))?,
         destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),
     })

@@ -92,14 +92,14 @@ impl Handler for Orders {
             return Ok(Handled::Ignored);
         }
         let read = match event.event_type {
-            "payment_intent.succeeded" => Told::of_intent(event),
+            "payment_intent.succeeded" => PaymentFacts::of_intent(event),
             "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
-                Told::of_session(event)
+                PaymentFacts::of_session(event)
             }
             _ => Ok(None),
         };
         match read {
-            Ok(Some(told)) => apply(tx, event, &told),
+            Ok(Some(facts)) => apply(tx, event, &facts),
             Ok(None) => Ok(Handled::Ignored),
             Err(reason) => Ok(Handled::Quarantine(reason)),
         }
@@ -108,7 +108,7 @@ impl Handler for Orders {
 
 /// What an event says about an order.
 #[derive(Debug)]
-struct Told<'a> {
+struct PaymentFacts<'a> {
     /// `None` where only the payment can lead to the order.
     order_id: Option<&'a str>,
     amount: i64,
@@ -119,7 +119,7 @@ struct Told<'a> {
     opens: bool,
 }
 
-impl<'a> Told<'a> {
+impl<'a> PaymentFacts<'a> {
     /// `None` where the payment is no order's; the error is the reason to quarantine the event.
     fn of_intent(event: &Event<'a>) -> Result<Option<Self>, String> {
         let intent = object(event, "payment_intent")?;
@@ -138,7 +138,7 @@ impl<'a> Told<'a> {
         }))
     }
 
-    /// As [`Told::of_intent`]. A session that sets up a card or a subscription is no order's.
+    /// As [`PaymentFacts::of_intent`]. A session that sets up a card or a subscription is no order's.
     fn of_session(event: &Event<'a>) -> Result<Option<Self>, String> {
         let session = object(event, "checkout.session")?;
         if !session["mode"].is_null() && session["mode"] != "payment" {
@@ -165,19 +165,19 @@ impl<'a> Told<'a> {
     }
 }
 
-fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Handled, HandlerError> {
-    let Told { amount, currency, .. } = told;
-    if let Some(id) = told.order_id.filter(|_| told.opens) {
+fn apply(tx: &Transaction<'_>, event: &Event<'_>, facts: &PaymentFacts<'_>) -> Result<Handled, HandlerError> {
+    let PaymentFacts { amount, currency, .. } = facts;
+    if let Some(id) = facts.order_id.filter(|_| facts.opens) {
         let order = NewOrder { account: event.account, id, currency, total: *amount };
         if orders::open(tx, &order, event.now_ms)? {
             queue::wake_waiting(tx, event.endpoint, &order_named(event.account, id), event.now_ms)?;
         }
     }
-    let Some(payment_id) = told.payment_id else {
+    let Some(payment_id) = facts.payment_id else {
         return Ok(Handled::Applied);
     };
     let payment =
-        Payment { account: event.account, order_id: told.order_id, payment_id, amount: *amount, currency };
+        Payment { account: event.account, order_id: facts.order_id, payment_id, amount: *amount, currency };
     match orders::pay(tx, &payment, event.now_ms)? {
         Paid::Now(order_id) => {
             queue::wake_waiting(tx, event.endpoint, &order_of(event.account, payment_id), event.now_ms)?;
@@ -185,7 +185,7 @@ fn apply(tx: &Transaction<'_>, event: &Event<'_>, told: &Told<'_>) -> Result<Han
             Ok(Handled::Applied)
         }
         Paid::Already => Ok(Handled::Applied),
-        Paid::NotYet => Ok(Handled::Park(match told.order_id {
+        Paid::NotYet => Ok(Handled::Park(match facts.order_id {
             Some(id) => {
                 Park { waits_for: order_named(event.account, id), time_max: NAMED_ORDER_TIME_MAX, asks: true }
             }

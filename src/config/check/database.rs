@@ -31,21 +31,21 @@ pub struct Embedded {
 }
 
 /// Where the data is.
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) data_dir: PathBuf,
     pub(super) database: PathBuf,
     pub(super) embedded: Option<Embedded>,
 }
 
 impl Checker {
-    pub(super) fn place(&mut self, values: &Values) -> Place {
+    pub(super) fn location(&mut self, values: &Values) -> Location {
         let Some(typed) = values.text("database") else {
             if values.is_set("database_options") {
                 let rule = "is about an application's own file; write database = \"…\" as well, or remove it";
                 self.problem("database_options", rule);
             }
             let data_dir = self.data_dir(values);
-            return Place { database: data_dir.join(DATABASE), data_dir, embedded: None };
+            return Location { database: data_dir.join(DATABASE), data_dir, embedded: None };
         };
         if values.is_set("data_dir") {
             let rule = format!("\"{typed}\": stands instead of data_dir; remove one of them");
@@ -62,7 +62,7 @@ impl Checker {
         values.show("database", Shown::text(database.display()));
         let options = Values::empty(&TABLE, TABLE.header.to_owned());
         let allow_wal = self.flag(values.table("database_options").unwrap_or(&options), "allow_wal");
-        Place { data_dir: beside.into(), database, embedded: Some(Embedded { allow_wal }) }
+        Location { data_dir: beside.into(), database, embedded: Some(Embedded { allow_wal }) }
     }
 
     fn data_dir(&mut self, values: &Values) -> PathBuf {

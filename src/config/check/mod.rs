@@ -121,14 +121,14 @@ pub(super) fn config(
 /// The part that reading stored data needs.
 pub(super) fn instance(document: Document, file: &Path) -> Result<Instance, ConfigError> {
     let mut checker = Checker::of_document(&document, file);
-    let place = checker.place(&document.values);
+    let location = checker.location(&document.values);
     checker.verdict(Some(file))?;
     let (endpoints, destinations) =
         (document.values.tables("endpoint"), document.values.tables("destination"));
     let names = |tables: &[Values]| tables.iter().map(|table| table.name.clone()).collect();
     Ok(Instance {
-        data_dir: place.data_dir,
-        database: place.database,
+        data_dir: location.data_dir,
+        database: location.database,
         sketches: endpoints.iter().map(sketch).collect(),
         endpoints: names(endpoints),
         destinations: names(destinations),
@@ -153,10 +153,10 @@ pub(super) fn finish(
     file: Option<&Path>,
 ) -> Result<Config, ConfigError> {
     let c = &mut checker;
-    let place = c.place(values);
-    c.is_embedded = place.embedded.is_some();
+    let location = c.location(values);
+    c.is_embedded = location.embedded.is_some();
     let allow_shared_files = c.flag(c.inner(values, "secrets"), "allow_shared_files");
-    c.reading = c.reading_of(allow_shared_files, &place.data_dir);
+    c.reading = c.reading_of(allow_shared_files, &location.data_dir);
     let mut public_urls = c.public_urls(values);
     let listen = c.listen(c.inner(values, "listen"));
     let limits = c.limits(c.inner(values, "limits"));
@@ -196,9 +196,9 @@ pub(super) fn finish(
     let warnings = checker.verdict(file)?;
     Ok(Config {
         file: file.map(Path::to_owned),
-        database: place.database,
-        data_dir: place.data_dir,
-        embedded: place.embedded,
+        database: location.database,
+        data_dir: location.data_dir,
+        embedded: location.embedded,
         runtime_dir: super::runtime_dir(),
         public_url: public_urls.pop(),
         other_public_urls,

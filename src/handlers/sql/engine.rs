@@ -63,7 +63,7 @@ pub(super) struct Emission {
 
 /// What the user's SQL may rely on.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct SqlScope {
     /// The names of inboxd's tables in this database.
     pub own_tables: Vec<String>,
     /// The names that `inboxd_emit` may send to.
@@ -73,7 +73,7 @@ pub struct Surroundings {
 /// The authorizer and the functions of one connection.
 pub struct Engine {
     mode: AtomicU8,
-    surroundings: Surroundings,
+    sql_scope: SqlScope,
     /// Of inboxd's tables, the ones that the application and its SQL may insert into and update.
     shared_tables: Vec<&'static str>,
     denied: Mutex<Option<String>>,
@@ -84,7 +84,7 @@ pub struct Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("surroundings", &self.surroundings).finish_non_exhaustive()
+        f.debug_struct("Engine").field("sql_scope", &self.sql_scope).finish_non_exhaustive()
     }
 }
 
@@ -105,12 +105,12 @@ impl Engine {
     /// When SQLite refuses a hook or a function.
     pub fn install(
         conn: &mut Connection,
-        surroundings: Surroundings,
+        sql_scope: SqlScope,
         committed: Option<Connection>,
     ) -> rusqlite::Result<Arc<Self>> {
         let engine = Arc::new(Self {
             mode: AtomicU8::new(Mode::Own as u8),
-            surroundings,
+            sql_scope,
             shared_tables: shared_tables(),
             denied: Mutex::default(),
             call: Mutex::default(),
@@ -174,7 +174,7 @@ impl Engine {
 
     /// What is wrong with a destination that `inboxd_emit` is to send to, if anything.
     pub(super) fn unknown_destination(&self, name: &str) -> Option<String> {
-        let known = &self.surroundings.destinations;
+        let known = &self.sql_scope.destinations;
         if known.iter().any(|known| known == name) {
             return None;
         }
@@ -305,7 +305,7 @@ impl Engine {
 
     fn is_own(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
-        name.starts_with(OWN_PREFIX) || self.surroundings.own_tables.contains(&name)
+        name.starts_with(OWN_PREFIX) || self.sql_scope.own_tables.contains(&name)
     }
 }
 

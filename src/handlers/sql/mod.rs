@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::{Event, Handled, Handler, HandlerError};
 use crate::store::outbox::{self, NewOperation};
 
-pub use engine::{Engine, Surroundings, committed_view};
+pub use engine::{Engine, SqlScope, committed_view};
 pub use program::{Mistake, Programs};
 
 use engine::{Mode, Verdict};
