@@ -177,6 +177,20 @@ fn every_room_has_a_row_in_the_map_in_the_order_of_lib_rs() {
 }
 
 #[test]
+fn the_tables_that_are_made_in_an_applications_file_are_named() {
+    let schema = read("schema.sql");
+    let (before, rest) = schema.split_once("-- BOOKS:").unwrap();
+    let (_, after) = rest.split_once("-- END OF BOOKS").unwrap();
+    let manual = read("docs/handlers.md");
+    let section =
+        manual.split("\n## Inside your application's file\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let lines = before.lines().chain(after.lines());
+    for table in lines.filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split_whitespace().next()) {
+        assert!(section.contains(&format!("`{table}`")), "docs/handlers.md does not name {table}");
+    }
+}
+
+#[test]
 fn every_verb_of_the_help_is_in_the_manual() {
     let help = printed(&["--help"]);
     let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();

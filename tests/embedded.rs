@@ -98,7 +98,7 @@ fn only_what_an_event_needs_is_made_in_the_applications_file_and_nothing_else_is
     let tables = "SELECT group_concat(name, ' ' ORDER BY name) FROM sqlite_schema WHERE type = 'table'";
     assert_eq!(
         text(&conn, tables),
-        "customers inboxd_meta orders outbox outbox_attempts outbox_destinations reviews webhook_attempts webhook_conflicts webhook_counts webhook_failures webhook_inbox"
+        "customers inboxd_audit inboxd_meta inboxd_minutes orders outbox outbox_attempts outbox_destinations reviews webhook_attempts webhook_conflicts webhook_counts webhook_failures webhook_inbox"
     );
     assert_eq!(number(&conn, "PRAGMA user_version"), 77);
     assert_eq!(number(&conn, "PRAGMA application_id"), 1234);

@@ -347,7 +347,7 @@ fn a_reader_that_keeps_the_log_from_being_cut_is_told_of_wherever_the_file_lies(
             let object = format!(r#"{{"id":"x","pad":"{pad}"}}"#);
             assert_eq!(daemon.stripe(&support::event(&format!("evt_{n}"), "foo.bar", &object)).0, 200);
         }
-        daemon.wait_for_log("the database's log has grown to 3");
+        daemon.wait_for_log("the database's WAL has grown to 3");
     }
 }
 
@@ -455,7 +455,7 @@ fn a_file_restored_from_a_dump_is_recognised_and_starts_with_the_two_pragmas_tha
     let restored = dir.path().join("restored.db");
     let from = support::open(&path);
     let to = rusqlite::Connection::open(&restored).unwrap();
-    for kind in ["table", "index", "trigger"] {
+    for kind in ["table", "index", "view", "trigger"] {
         let mut statement =
             from.prepare("SELECT name, sql FROM sqlite_schema WHERE type = ?1 AND sql IS NOT NULL").unwrap();
         let objects = statement

@@ -2,7 +2,7 @@
 //!
 //! Pure state over times that are passed in. After [`FAILURES_MAX`] failures in a row it is open: one request
 //! at a time is tried, with growing waits. The first success closes it, and the number of requests at once
-//! doubles with each further success: what has just come back is not run over.
+//! doubles with each further success: a recovering destination isn't flooded.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::work::retry;
 /// Failures in a row that open the circuit.
 const FAILURES_MAX: u32 = 5;
 
-/// How long to wait for a place among the requests at once.
+/// How long to wait when all requests at once are taken.
 const PLACE_WAIT: Duration = Duration::from_millis(20);
 
 /// The least time between two probes.
 const PROBE_WAIT_MIN_MS: i64 = 500;
 
-/// Whether a request may be made now.
+/// The answer to a request for permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permit {
-    /// Yes; its end must be told.
+    /// It may be made now; its end must be reported.
     Go,
     /// Not before this time has passed.
     Wait(Duration),
 }
 
-/// What a request told about the destination.
+/// What a request showed about the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
     /// It works.
     Up,
-    /// It does not; it asked to be left alone for that long, where it said so.
+    /// It fails; with the wait that it asked for, if any.
     Down {
         /// At least this long, in milliseconds.
         wait_ms: i64,
     },
-    /// Nothing: no request was made.
+    /// Nothing, because no request was made.
     Silent,
 }
 
@@ -62,17 +62,17 @@ pub(super) struct Open {
 }
 
 impl Circuit {
-    /// A closed circuit for so many requests at once, whose waits are at most `cap`.
+    /// A closed circuit for `at_once_max` requests at once, whose waits are at most `cap`.
     pub(super) fn new(at_once_max: usize, cap: Duration) -> Self {
         Self { at_once_max, allowance: at_once_max, in_flight: 0, failures: 0, open: None, cap }
     }
 
-    /// Asks for a request.
+    /// Asks for permission to make a request.
     pub(super) fn permit(&mut self, now_ms: i64) -> Permit {
         let allowance = match &mut self.open {
             None => self.allowance,
             Some(open) => {
-                // a clock that was set back
+                // the clock was set back
                 open.probe_at_ms = open.probe_at_ms.min(now_ms.saturating_add(retry::as_ms(self.cap)));
                 if now_ms < open.probe_at_ms {
                     return Permit::Wait(Duration::from_millis((open.probe_at_ms - now_ms).unsigned_abs()));
@@ -87,7 +87,7 @@ impl Circuit {
         Permit::Go
     }
 
-    /// Tells how a permitted request ended. `Some` when the circuit's state changed by it: open, or closed.
+    /// Reports how a permitted request ended. `Some`: the circuit opened or closed by it.
     pub(super) fn tell(&mut self, sign: Sign, now_ms: i64, random: u64) -> Option<Option<Open>> {
         self.in_flight = self.in_flight.saturating_sub(1);
         match sign {

@@ -14,7 +14,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Of the bodies it is sent, no more is parsed into a tree than scheme and handlers read.
+    /// Bodies are parsed only as far as the scheme and the handlers read them.
     pub fn new(mut config: config::Endpoint, handlers: Vec<Arc<dyn Handler>>) -> Self {
         let reads: Option<Vec<_>> = handlers.iter().map(|handler| handler.reads()).collect();
         if let Some(reads) = reads {

@@ -116,7 +116,7 @@ impl Watch {
             AlertOn::Oldest(_) => "no event has been waiting for long",
             AlertOn::Dead => "no outbox row is given up",
             AlertOn::Failing(_) => "no handler has been failing for long",
-            AlertOn::Store => "what is received can be stored again",
+            AlertOn::Store => "deliveries can be stored again",
             AlertOn::Disk => "there is room on the disk, deliveries are accepted",
         }
     }

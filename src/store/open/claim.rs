@@ -1,8 +1,8 @@
-//! One database file, one daemon: what is locked before SQLite opens the file, and what tells a directory that
-//! lost its database from a new one.
+//! One database file, one daemon: takes the locks before SQLite opens the file, and distinguishes a directory that lost
+//! its database from a new one.
 //!
-//! The lock on the data directory is a file in it, and a database may be reached from two directories. So the
-//! database file is locked as well: the file itself, whatever its names. This module never opens a database.
+//! The lock on the data directory is a file in it. Because two directories may lead to one database, the database file
+//! itself is locked as well, whatever its names. This module never opens a database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use super::{Home, OpenError, create_private_dir, create_private_file, embedded, io_error, look_at, sibling};
 
-/// How long the lock file may be.
+/// The most bytes of the lock file.
 const NOTE_BYTES_MAX: u64 = 4096;
 
-/// What the lock file of a directory says in which a database was made.
+/// The text in the lock file of a directory in which a database was made.
 const MADE: &str = "a database was made here";
 
-/// Before the path of the socket at which a running daemon tells its health.
+/// Precedes the path of a running daemon's health socket.
 const HEALTH: &str = "health ";
 
 /// The data directory, held against a second daemon until dropped.
@@ -52,7 +52,7 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, OpenError> {
 }
 
 impl DataDirLock {
-    /// Remembers in the lock file whether the directory has a database, and where the daemon tells its health.
+    /// Notes in the lock file whether the directory has a database, and the path of the health socket.
     ///
     /// # Errors
     /// I/O errors.
@@ -66,7 +66,7 @@ impl DataDirLock {
         written.map_err(|source| io_error(format!("write {}", self.path.display()), source, &self.path))
     }
 
-    /// What is left in the directory of a database that was there.
+    /// Traces of a database that was in the directory.
     fn traces_beside(&self, database: &Path) -> Vec<PathBuf> {
         let Some(dir) = self.path.parent() else { return Vec::new() };
         let beside = [sibling(database, "-wal"), sibling(database, "-shm"), dir.join("run")];
@@ -82,7 +82,7 @@ impl DataDirLock {
     }
 }
 
-/// Where the daemon of this data directory tells its health, if one has run there.
+/// The path of the health socket, if a daemon has run in this data directory.
 ///
 /// # Errors
 /// The lock file cannot be read.
@@ -105,18 +105,18 @@ impl Drop for FileClaim {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
             drop(file.unlock());
-            // never closed: a process that closes any descriptor of a file loses the locks SQLite has on it
+            // never closed: when a process closes any descriptor of a file, SQLite loses its locks on the file (POSIX)
             let _left_open = file.into_raw_fd();
         }
     }
 }
 
-/// Claims the database file, and makes an empty one (0600) where inboxd's own is missing and none was there
-/// before. Comes before SQLite opens the file.
+/// Claims the database file, before SQLite opens it. Makes an empty one (0600) if inboxd's own is missing and the
+/// directory never had one.
 ///
 /// # Errors
-/// [`OpenError::InUse`] when another daemon has it under whatever name; [`OpenError::Refused`] for a file with
-/// several names, and where the database of a directory that was in use is gone; I/O errors.
+/// [`OpenError::InUse`] when another daemon has it under any name; [`OpenError::Refused`] for a file with several
+/// names, and for a directory that was in use and lost its database; I/O errors.
 pub fn claim_file(path: &Path, home: Home, dir: &DataDirLock) -> Result<FileClaim, OpenError> {
     if home == Home::Own {
         make_where_new(path, dir)?;
@@ -124,7 +124,7 @@ pub fn claim_file(path: &Path, home: Home, dir: &DataDirLock) -> Result<FileClai
         embedded::require_file(path)?;
     }
     let io = |source| io_error(format!("open {}", path.display()), source, path);
-    // for writing: an overlay file system copies the file then, and SQLite must find the same one
+    // opened for writing: an overlay file system copies the file then, and SQLite must open that copy too
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
     let claim = FileClaim { file: Some(file) };
     if let Some(file) = &claim.file {
@@ -137,7 +137,7 @@ pub fn claim_file(path: &Path, home: Home, dir: &DataDirLock) -> Result<FileClai
 fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     if is_remote(file) {
         log::warn!(
-            "{}: lies on a network file system, where a second daemon under another name is not noticed; put it on a local disk",
+            "{}: is on a network file system, where a second daemon under another name is not noticed; put it on a local disk",
             path.display()
         );
         return Ok(());
@@ -149,7 +149,7 @@ fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
-/// Where `flock` is made of the very locks that SQLite uses, and would stand in SQLite's way.
+/// File systems that emulate `flock` with the locks that SQLite uses: a lock of ours would block SQLite.
 fn is_remote(file: &File) -> bool {
     const NFS: u32 = 0x6969;
     const SMB: [u32; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
@@ -159,7 +159,7 @@ fn is_remote(file: &File) -> bool {
     })
 }
 
-/// Two names of one file have two WALs: what is committed under one name is lost under the other.
+/// Two names of one file have two WALs: a commit under one name is lost under the other.
 pub(super) fn refuse_several_names(path: &Path, names: u64) -> Result<(), OpenError> {
     if names <= 1 {
         return Ok(());
@@ -174,12 +174,12 @@ pub(super) fn refuse_several_names(path: &Path, names: u64) -> Result<(), OpenEr
     })
 }
 
-/// A database that is gone is not a database that was never there: an empty one in its place would take every
-/// event for new, and SQLite would delete the WAL in which the latest events may still be.
+/// Refuses a directory that lost its database: an empty one in its place would take every event for new, and SQLite
+/// would delete the WAL, which may have the latest events.
 fn make_where_new(path: &Path, dir: &DataDirLock) -> Result<(), OpenError> {
     let found = match look_at(path) {
         Ok(found) => found,
-        // said again below, with all that is left
+        // the message below names everything that is left
         Err(OpenError::Refused { .. }) if fs::metadata(path).is_ok_and(|file| file.len() == 0) => {
             fs::metadata(path).ok()
         }
@@ -215,7 +215,7 @@ fn lost(path: &Path, is_there: bool, traces: &[PathBuf]) -> OpenError {
     }
 }
 
-/// An empty file is one whose content was lost where a WAL lies beside it: SQLite would delete that WAL.
+/// Refuses an empty file with a WAL beside it: the file lost its content, and SQLite would delete the WAL.
 pub(super) fn refuse_orphaned_wal(path: &Path) -> Result<(), OpenError> {
     let wal = sibling(path, "-wal");
     if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {

@@ -1,8 +1,8 @@
 //! inboxd's tables inside the application's own file (`database = …`).
 //!
-//! Only the tables that an event needs are made there. What belongs to the application stays as it is:
-//! its tables, `user_version`, `application_id`, the file's mode, and how its schema is read. The journal
-//! mode is changed with consent alone. The version of inboxd's tables stands in `inboxd_meta`.
+//! Only the tables that an event needs are made there. Everything of the application's stays as it is: its tables,
+//! `user_version`, `application_id`, the file's mode, and how its schema is read. The journal mode is changed only with
+//! consent. The version of inboxd's tables is in `inboxd_meta`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::store::meta;
 
-/// What stands between these two lines of `schema.sql` is not made in an application's file.
+/// The part of `schema.sql` between these two lines is not made in an application's file.
 const BOOKS: [&str; 2] = ["-- BOOKS:", "-- END OF BOOKS"];
 
 /// How long the switch to write-ahead logging waits for the application to let go of the file.
@@ -65,7 +65,7 @@ pub(super) fn open(path: &Path, allow_wal: bool) -> Result<Connection, OpenError
     let refused = |reason| OpenError::Refused { path: path.to_path_buf(), reason };
     require_file(path)?;
     let mut conn = open_untouched(path)?;
-    // a short look: whoever starts says what it waits for, and tries again
+    // a short timeout: the start reports the wait and tries again
     conn.busy_timeout(START_BUSY_TIMEOUT).map_err(sql)?;
     let version = meta::schema_version(&conn).map_err(sql)?;
     if let Some(objection) = objection(&conn, version, allow_wal).map_err(sql)? {
@@ -135,7 +135,7 @@ fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqli
     Ok(None)
 }
 
-/// What is said of tables of another version.
+/// The message about tables of another version.
 pub(super) fn objection_to_version(version: i64) -> String {
     let known = SCHEMA.version;
     let other = format!("inboxd's tables in the file have version {version}, this inboxd knows {known}");
@@ -146,7 +146,7 @@ pub(super) fn objection_to_version(version: i64) -> String {
     }
 }
 
-/// What an upgrade of inboxd's tables in an application's file came to.
+/// The result of an upgrade of inboxd's tables in an application's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upgraded {
     /// There was nothing to do.
@@ -192,7 +192,7 @@ fn migrate(conn: &Connection, path: &Path, from: i64, way: &[Migration]) -> Resu
     tx.commit().map_err(failed)
 }
 
-/// The same upgrade as a script for the sqlite3 shell; `None` where the way is not known.
+/// The same upgrade as a script for the sqlite3 shell; `None`: no migration leads there.
 pub fn upgrade_script(from: i64) -> Option<String> {
     let way = SCHEMA.way_from(from)?;
     let steps: String = way.iter().map(|migration| migration.sql).collect();
@@ -213,7 +213,7 @@ fn create(tx: &Transaction<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The switch needs a moment in which nobody else uses the file.
+/// The switch needs a moment without other users of the file.
 fn switch_to_wal(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let end = Instant::now() + SWITCH_TIME_MAX;
     let mut was_told = false;

@@ -1,4 +1,4 @@
-//! From an older schema to this version's: the copy that is made first, the one transaction, the way back.
+//! Upgrades an older schema to this version's: a copy first, one transaction, and the way back in the log.
 //!
 //! Migrations go forward only and one version at a time. Nothing is lost on the way: a file is either as
 //! it was, or upgraded as a whole, and beside it lies a copy of what it was. A file that is newer than this
@@ -24,25 +24,25 @@ use super::{OpenError, begin_immediate, compare_schema_to, create_private_dir, c
 use crate::clock;
 use crate::failpoint;
 
-/// What a database file of this program looks like, and how older ones get there.
+/// The schema of this program's database file, and the migrations from older ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Schema {
     /// Kept in `user_version`.
     pub version: i64,
-    /// What a new file is made from.
+    /// The statements that make a new file.
     pub sql: &'static str,
     /// In the order of their versions, without gaps, up to `version`.
     pub migrations: &'static [Migration],
 }
 
-/// The way from the version before to `to`.
+/// The migration from the previous version to `to`.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
-    /// The version that it leads to.
+    /// The version that it results in.
     pub to: i64,
     /// Statements; they run in the transaction of the whole upgrade.
     pub sql: &'static str,
-    /// Those about the tables that an application's file does not have.
+    /// Statements about the tables that an application's file does not have.
     pub books: &'static str,
 }
 
@@ -57,7 +57,7 @@ pub const SCHEMA: Schema = Schema {
 };
 
 impl Schema {
-    /// The migrations that an older file needs; `None` where the way is not known.
+    /// The migrations that an older file needs; `None`: none lead from its version.
     pub(super) fn way_from(&self, version: i64) -> Option<&'static [Migration]> {
         let first = self.migrations.iter().position(|migration| migration.to == version + 1)?;
         let way = &self.migrations[first..];
@@ -98,15 +98,15 @@ pub(super) fn upgrade(
             Ok(())
         }
         Err(error) => {
-            // the file is as it was: the copy says nothing more, and a start is tried again and again
+            // the file is unchanged, so the copy has no use, and repeated starts would fill the disk with copies
             drop(fs::remove_file(copy));
             Err(error)
         }
     }
 }
 
-/// Runs an upgrade in which tables may be made anew: rows that refer to such a table would go along with it, and others'
-/// views would be renamed inside.
+/// Runs an upgrade in which tables may be made anew: rows that refer to such a table would go along with it, and
+/// others' views would be renamed inside.
 pub(super) fn upgrade_tables(
     conn: &Connection,
     path: &Path,
@@ -119,7 +119,7 @@ pub(super) fn upgrade_tables(
     upgraded
 }
 
-/// What a start does that may take minutes.
+/// Logs that the start may take minutes, and why.
 fn announce(conn: &Connection, path: &Path, from: i64, to: i64) -> rusqlite::Result<()> {
     let bytes = file_bytes(conn)?;
     // the copy reads and writes the file, the upgrade reads it and writes its indexes anew
@@ -136,7 +136,7 @@ fn announce(conn: &Connection, path: &Path, from: i64, to: i64) -> rusqlite::Res
     Ok(())
 }
 
-/// From now on a line says every ten seconds that the upgrade goes on; with `None`, no more.
+/// From now on logs every ten seconds that the upgrade goes on; `None` ends that.
 fn report_progress(conn: &mut Connection, path: Option<&Path>) -> rusqlite::Result<()> {
     let Some(path) = path.map(Path::to_owned) else {
         return conn.progress_handler(0, None::<fn() -> bool>);
@@ -191,8 +191,8 @@ fn migrate(conn: &Connection, path: &Path, schema: &Schema, way: &[Migration]) -
     Ok(())
 }
 
-/// A complete copy under `backups/`, checked and on the disk before it has its name. Earlier copies of the
-/// same version are from upgrades that did not happen, and go.
+/// Makes a complete copy under `backups/`, which is checked and synced before it gets its name. Earlier copies of the
+/// same version are from upgrades that failed, and are deleted.
 fn copy_before(conn: &Connection, path: &Path, version: i64) -> Result<PathBuf, OpenError> {
     let dir = path.parent().unwrap_or(Path::new(".")).join("backups");
     create_private_dir(&dir)?;
@@ -218,7 +218,7 @@ fn copy_before(conn: &Connection, path: &Path, version: i64) -> Result<PathBuf, 
     copy
 }
 
-/// The copy may be as large as the file, and so may the log of a migration that rewrites every row.
+/// The copy may be as large as the file, and so may the WAL of a migration that rewrites every row.
 fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenError> {
     let sql = |source| OpenError::of_sqlite(path, source);
     let needed = file_bytes(conn).map_err(sql)? * 2 + ROOM_BESIDE_BYTES;
@@ -233,7 +233,7 @@ fn require_room(conn: &Connection, path: &Path, dir: &Path) -> Result<(), OpenEr
     Err(OpenError::Refused {
         path: path.to_owned(),
         reason: format!(
-            "the upgrade of this file needs {} MiB of free space for a copy and for its log, and {} has {} MiB; \
+            "the upgrade of this file needs {} MiB of free space for a copy and for its WAL, and {} has {} MiB; \
              make room and start again, or start the older inboxd",
             needed.div_ceil(1 << 20),
             dir.display(),
@@ -273,14 +273,14 @@ fn compact_time(now_ms: i64) -> String {
         .map_or_else(|_| now_ms.to_string(), |time| time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
-/// A slow disk, for saying how long an upgrade may take.
+/// The throughput of a slow disk, for the estimate of an upgrade's time.
 const DISK_BYTES_PER_S: u64 = 100_000_000;
 
-/// Between two lines about an upgrade that goes on.
+/// The pause between two lines about an upgrade that goes on.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// Virtual machine steps of SQLite between two looks at the time.
+/// Virtual machine steps of SQLite between two checks of the time.
 const PROGRESS_STEPS: i32 = 100_000;
 
-/// Beside the copy and the log.
+/// Free space to leave beside the copy and the WAL.
 const ROOM_BESIDE_BYTES: u64 = 16 << 20;

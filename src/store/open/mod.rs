@@ -2,7 +2,7 @@
 //!
 //! The writer's connection is the only one that writes and the only one that checkpoints. Readers are
 //! read-only, short, and interrupted when they take too long. This module knows the file and its
-//! settings; what the tables mean is told in the module of each table.
+//! settings; each table's module knows what its rows mean.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,26 +33,27 @@ const APPLICATION_ID: i64 = 0x696e_6278;
 /// How long a statement waits for another process's lock before it gives up, in milliseconds.
 const LOCK_WAIT_MS: u64 = 5_000;
 
-/// The same where its owner goes on with something else meanwhile.
+/// The same for a connection whose owner tries again by itself.
 const BRIEF_LOCK_WAIT_MS: u64 = 100;
 
-/// Between two looks. SQLite's own waits grow to 100 ms, in which others take the lock again and again.
+/// The pause between two tries. SQLite's own pauses grow to 100 ms, in which other processes take the lock again.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// As short as that in a start, which tells what it waits for and tries again.
+/// The busy timeout of a start: short, so that the wait can be reported and retried.
 pub(crate) const START_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Pages of the indexes that the writer keeps in memory.
 const CACHE_KIB: i64 = 16 << 10;
 
-/// How often damage has to be found to be believed, and the pause in between.
+/// How often damage must be found before it is believed, and the pause in between: SQLite takes a page that cannot be
+/// read for a damaged one.
 const DAMAGE_LOOKS: u32 = 3;
 const DAMAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// How much of a start may go into looking for damage.
+/// The most time of a start for the search for damage.
 const QUICK_CHECK_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// Why the database cannot be used, with what to do about it.
+/// Why the database cannot be used, and what to do.
 #[derive(Debug)]
 pub enum OpenError {
     /// Another daemon holds the data directory.
@@ -68,9 +69,9 @@ pub enum OpenError {
     },
     /// There is no database yet.
     Missing(PathBuf),
-    /// The file belongs to somebody else.
+    /// The file belongs to another user.
     Denied(PathBuf),
-    /// Something of this user's that cannot be created or written.
+    /// A file of this user's cannot be created or written.
     Unusable {
         /// What was attempted, and on which file.
         action: String,
@@ -79,7 +80,7 @@ pub enum OpenError {
         /// What to do.
         advice: String,
     },
-    /// The file is not ours, newer than this program, was changed by hand, or is no file.
+    /// The file is not inboxd's, is newer than this program, was changed by hand, or is not an ordinary file.
     Refused {
         /// The database file.
         path: PathBuf,
@@ -114,7 +115,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// SQLite's error about a file. An I/O error may pass; only what was read and makes no sense is damage.
+    /// SQLite's error about a file. An I/O error may pass; only content that was read and is invalid is damage.
     pub(crate) fn of_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         if is_damage_error(&source) {
             return Self::Damaged { path: path.to_path_buf(), finding: source.to_string() };
@@ -192,7 +193,7 @@ impl std::error::Error for OpenError {
 pub enum Home {
     /// inboxd's own, in its data directory.
     Own,
-    /// The application's: only what an event needs is kept there.
+    /// The application's: it gets only the tables that an event needs.
     Application {
         /// Whether write-ahead logging may be switched on.
         allow_wal: bool,
@@ -205,7 +206,7 @@ impl Home {
     }
 }
 
-/// SQLite's word without the statement, which may be long and of many lines.
+/// SQLite's message without the statement, which may have many lines.
 pub fn without_sql(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
@@ -228,7 +229,7 @@ pub fn create_private_dir(path: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// What trying again does not cure is told apart from a full or failing disk.
+/// Separates permanent errors (path, permission) from a full or failing disk.
 fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
     use io::ErrorKind::{
         AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied,
@@ -247,7 +248,7 @@ fn io_error(action: String, source: io::Error, path: &Path) -> OpenError {
     OpenError::Unusable { action, source, advice }
 }
 
-/// Advice for a user that may not. In a directory of this user's a file is another's: after one start as root, say.
+/// Advice after a refused permission. A file of another user in this user's directory: perhaps after one start as root.
 fn who_may(path: &Path) -> String {
     let us = rustix::process::geteuid().as_raw();
     let shown = path.display();
@@ -262,7 +263,7 @@ fn who_may(path: &Path) -> String {
     }
 }
 
-/// What stands at the database's path, without opening it. `None` where nothing does.
+/// Checks what is at the database's path, without opening it. `None`: nothing is there.
 fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
     let refused = |reason: &str| {
         Err(OpenError::Refused {
@@ -271,7 +272,7 @@ fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
         })
     };
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => refused("is a directory and no database"),
+        Ok(found) if found.is_dir() => refused("is a directory, not a database"),
         Ok(found) if !found.is_file() => refused("is not an ordinary file"),
         Ok(found) if found.len() == 0 => claim::refuse_orphaned_wal(path).map(|()| Some(found)),
         Ok(found) => Ok(Some(found)),
@@ -286,7 +287,8 @@ fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
     }
 }
 
-/// Another file of the database: SQLite keeps it beside the file that the path leads to, which may be a link.
+/// The path of the WAL or its index. SQLite keeps them beside the real file, and the path may be a symbolic link: with
+/// the link's own folder the WAL was never cut.
 pub fn sibling(database: &Path, suffix: &str) -> PathBuf {
     let target = database.is_symlink().then(|| fs::canonicalize(database).ok()).flatten();
     let mut sibling = target.unwrap_or_else(|| database.to_owned()).into_os_string();
@@ -294,7 +296,7 @@ pub fn sibling(database: &Path, suffix: &str) -> PathBuf {
     sibling.into()
 }
 
-/// A database that others can read holds their customers' data: it and its log become 0600.
+/// Makes the database and its WAL private (0600), because they hold customers' data.
 fn make_private(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let file = sibling(path, suffix);
@@ -348,7 +350,7 @@ pub fn scratch(path: &Path, home: Home) -> Result<Connection, OpenError> {
         copy_schema(&conn, &scratch).map_err(sql)?;
     }
     for object in embedded::objects(home.is_embedded()).map_err(sql)? {
-        // those that came from the file are there already
+        // objects that came from the file exist already
         drop(scratch.execute_batch(&object.sql));
     }
     match home {
@@ -389,7 +391,7 @@ pub fn open_writer_as(path: &Path, schema: &Schema) -> Result<Connection, OpenEr
     unless_damaged(|| open_once(path, schema))
 }
 
-/// A read that fails once looks like damage to SQLite: it is believed when it is found again and again.
+/// SQLite takes a read that fails once for damage, so damage is believed only when it is found repeatedly.
 fn unless_damaged<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
     for _ in 1..DAMAGE_LOOKS {
         match open() {
@@ -408,7 +410,7 @@ fn open_once(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
         claim::refuse_orphaned_wal(path)?;
         create_private_file(path)?;
     }
-    // SQLite would go on with what it may only read
+    // SQLite would silently open a file read-only that it may not write
     rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
         .map_err(|source| io_error(format!("write {}", path.display()), source.into(), path))?;
     let sql = |source| OpenError::of_sqlite(path, source);
@@ -451,7 +453,7 @@ pub fn open_operator(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// A connection that may write, and does not even move another's log into the file when it is closed.
+/// A connection that may write, and leaves another process's WAL alone when it is closed.
 fn open_untouched(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags);
@@ -459,7 +461,7 @@ fn open_untouched(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|source| OpenError::of_sqlite(path, source))
 }
 
-/// A connection that only reads, whoever's file it is.
+/// A connection that only reads, whether the file is inboxd's or an application's.
 fn open_to_look(path: &Path) -> Result<Connection, OpenError> {
     let sql = |source| OpenError::of_sqlite(path, source);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -468,7 +470,7 @@ fn open_to_look(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Has the connection leave WAL and database file as they are when it is closed.
+/// Makes the connection leave WAL and database file unchanged when it is closed.
 ///
 /// # Errors
 /// When SQLite refuses.
@@ -476,7 +478,7 @@ pub fn leave_wal(conn: &Connection) -> rusqlite::Result<()> {
     leave_log(conn, true)
 }
 
-/// Writes something of no meaning: whether anything can be.
+/// Writes a value without a meaning, to find out whether writing works.
 ///
 /// # Errors
 /// Busy, full or failing storage.
@@ -489,7 +491,7 @@ pub fn io_failure(reason: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), Some(reason))
 }
 
-/// Whether the last connection leaves the log beside the file when it is closed.
+/// Whether the last connection leaves the WAL beside the file when it is closed.
 fn leave_log(conn: &Connection, is_left: bool) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_left).map(drop)
 }
@@ -502,7 +504,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     if look_at(path)?.is_none() {
         return Err(OpenError::Missing(path.to_path_buf()));
     }
-    // SQLite's word for a file, or a log beside it, that this user may not use
+    // SQLite's error for a file, or a WAL beside it, that this user may not use
     let sql = |source: rusqlite::Error| match source.sqlite_error_code() {
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => denied(path),
         _ => OpenError::of_sqlite(path, source),
@@ -519,7 +521,7 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     Ok(conn)
 }
 
-/// Why this user may not write the file, or the files beside it: mostly the file is another's.
+/// Why this user may not write the file, or the files beside it: usually another user owns it.
 fn denied(path: &Path) -> OpenError {
     match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK) {
         Ok(()) | Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
@@ -529,7 +531,7 @@ fn denied(path: &Path) -> OpenError {
     }
 }
 
-/// Makes the connection's statements wait for the lock of another.
+/// Makes the connection's statements wait for another connection's lock.
 ///
 /// # Errors
 /// When SQLite refuses the handler.
@@ -545,7 +547,7 @@ pub fn wait_briefly_for_locks(conn: &mut Connection) -> rusqlite::Result<()> {
     conn.busy_handler(Some(look_again::<BRIEF_LOCK_WAIT_MS>))
 }
 
-/// SQLite counts the looks of one wait from 0. Their number says nothing of the time on a busy machine.
+/// SQLite counts the tries of one wait from 0. Time is measured instead, because a busy machine makes fewer tries.
 fn look_again<const WAIT_MS: u64>(looks: i32) -> bool {
     thread_local! {
         static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -565,14 +567,14 @@ pub fn begin_immediate(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(conn, TransactionBehavior::Immediate)
 }
 
-/// What `wal_checkpoint` reports.
+/// The result of `wal_checkpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Whether a reader or another writer kept it from finishing.
     pub busy: bool,
-    /// Frames in the log.
+    /// Frames in the WAL.
     pub log_frames: i64,
-    /// Frames of those now in the database file.
+    /// How many of these frames are in the database file now.
     pub moved_frames: i64,
 }
 
@@ -590,7 +592,7 @@ pub fn checkpoint(conn: &Connection, mode: &str) -> rusqlite::Result<Checkpoint>
     })
 }
 
-/// Whether the error tells of the storage, not of the statement: what was asked may work later.
+/// Whether the error is the storage's and not the statement's: the same statement may succeed later.
 pub fn is_storage_error(error: &rusqlite::Error) -> bool {
     is_fatal_error(error)
         || matches!(
@@ -609,12 +611,12 @@ pub fn is_storage_error(error: &rusqlite::Error) -> bool {
         )
 }
 
-/// Whether somebody else holds the lock.
+/// Whether another connection holds the lock.
 pub fn is_busy_error(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whether the error means that this process must not go on writing: what is on the disk is unknown.
+/// Whether the error means that this process must not go on writing, because the disk's content is unknown.
 pub fn is_fatal_error(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
@@ -623,7 +625,7 @@ pub fn is_fatal_error(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// Whether only the log's shared-memory index failed, as it does on a full disk: it holds nothing that lasts.
+/// Whether only the WAL's shared-memory index failed, as on a full disk: it holds nothing permanent.
 fn is_index_error(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi;
     error.sqlite_error().is_some_and(|error| {
@@ -637,7 +639,7 @@ fn is_index_error(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// Whether the file is not what was once written to it.
+/// Whether the file is damaged.
 pub fn is_damage_error(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
@@ -653,14 +655,14 @@ fn create_private_file(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The names of the new files must last as well: SQLite takes no notice when their directory cannot be synced.
+/// Syncs the directories, so that the names of new files last: SQLite ignores a failure to sync them.
 fn sync_dir(path: &Path) -> Result<(), OpenError> {
     let Some(dir) = path.parent() else { return Ok(()) };
     // a relative path of one part has the empty path as its parent
     let named = |dir| if dir == Path::new("") { Path::new(".") } else { dir };
     for dir in [Some(dir), dir.parent()].into_iter().flatten().map(named) {
         match File::open(dir).and_then(|dir| dir.sync_all()) {
-            // a directory that may only be passed through is not this user's to sync
+            // a directory that this user may only traverse cannot be synced
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             synced => synced
                 .map_err(|source| OpenError::Io { action: format!("sync {}", dir.display()), source })?,
@@ -686,7 +688,7 @@ fn create(conn: &mut Connection, schema: &Schema) -> rusqlite::Result<()> {
     tx.commit()
 }
 
-/// Nothing is written to an older file before a start of the daemon has upgraded it.
+/// Refuses to write to an older file before a start of the daemon has upgraded it.
 fn require_current(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let version = version_of(conn, path, &SCHEMA)?;
     if version == SCHEMA.version {
@@ -698,7 +700,7 @@ fn require_current(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// The schema version of a file of ours that this program can open, perhaps after an upgrade. In an
+/// The schema version of an inboxd file that this program can open, perhaps after an upgrade. In an
 /// application's file inboxd's tables have a version of their own, and are not upgraded.
 fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, OpenError> {
     let number = |pragma: &str| {
@@ -729,7 +731,7 @@ fn version_of(conn: &Connection, path: &Path, schema: &Schema) -> Result<i64, Op
     Err(OpenError::Refused { path: path.to_path_buf(), reason })
 }
 
-/// A file without inboxd's mark: another's, or a copy that lost it on the way.
+/// The refusal of a file without inboxd's mark: another program's, or a copy that lost the mark.
 fn unmarked(conn: &Connection, path: &Path, schema: &Schema, application_id: i64) -> String {
     let has_tables = definitions(conn)
         .is_ok_and(|found| found.contains_key(&("table".to_owned(), "webhook_inbox".to_owned())));
@@ -755,7 +757,7 @@ fn unmarked(conn: &Connection, path: &Path, schema: &Schema, application_id: i64
     )
 }
 
-/// What a `.dump` loses, and how it is put back.
+/// The two numbers that a `.dump` loses, and the statements that restore them.
 fn marks_lost(path: &Path, schema: &Schema) -> String {
     format!(
         "the file has all of inboxd's tables, but not the two numbers in its header that mark it as inboxd's: a restore from `.dump` \
@@ -784,23 +786,24 @@ fn settle(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     settle_pragmas(conn).and_then(|()| harden(conn)).map_err(sql)
 }
 
-/// All of them are the connection's, none the file's.
+/// Settings of the connection; none is stored in the file.
 fn settle_pragmas(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    // each job's savepoint keeps the pages it changes: in memory, not in a temporary file
+    // savepoints keep changed pages in memory, not in a temporary file
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "cell_size_check", true)?;
-    // a plan that may depend on the values bound to it is made anew at each use: that of every claim was
+    // QPSG: without it SQLite plans a statement again at every use if its plan could depend on bound values; every
+    // claim was
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(())
 }
 
-/// No trust in what the file's schema says, and no misspelt column that turns into a string.
+/// Distrusts the file's schema, and makes a misspelt column an error instead of a string.
 fn harden(conn: &Connection) -> rusqlite::Result<()> {
     distrust(conn)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
@@ -808,14 +811,14 @@ fn harden(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The part that an application's schema does not notice.
+/// The settings that an application's schema does not notice.
 fn distrust(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     Ok(())
 }
 
-/// Looks for damage, for as long as a start may take; a large file is only looked at in part.
+/// Searches for damage within the time limit of a start; a large file is checked only in part.
 fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     let sql = |source| OpenError::of_sqlite(path, source);
     let end = Instant::now() + QUICK_CHECK_TIME_MAX;
@@ -830,8 +833,8 @@ fn quick_check(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// A table of ours that was altered by hand would fail in the middle of an event; it fails here instead.
-/// Comments and layout do not count: what `ALTER TABLE` writes is laid out in its own way.
+/// Refuses a table that was altered by hand, which would otherwise fail in the middle of an event. Comments and layout
+/// do not count, because `ALTER TABLE` has a layout of its own.
 ///
 /// # Errors
 /// [`OpenError::Refused`] names the first object that is missing or different.
@@ -861,7 +864,7 @@ fn compare_schema_to(conn: &Connection, path: &Path, schema: &Schema) -> Result<
     Ok(())
 }
 
-/// What each table, index and trigger is defined as, by kind and name.
+/// The definition of each table, index and trigger, by kind and name.
 fn definitions(conn: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
     conn.prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?
         .query_map([], |row| Ok(((row.get(0)?, row.get(1)?), essence(&row.get::<_, String>(2)?))))?

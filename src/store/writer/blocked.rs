@@ -1,4 +1,4 @@
-//! Waiting for the write lock: a batch waits for its turn while another process holds it, and who holds it is said.
+//! Waiting for the write lock: a batch waits while another process holds it, and the log names that process.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::Writer;
 use super::holder::Holder;
 use super::job::{Queued, refuse};
 
-/// Where this process holds the write lock by mistake, nobody will let go of it.
+/// How long no other process may hold a lock that SQLite reports. Then this process holds it by mistake, for ever.
 const OWN_LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How often it is said who holds the lock.
+/// The pause between two lines that name the holder.
 const BLOCKED_TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// The write lock is held, and not by a transaction of ours.
+/// The write lock is held, but not by a transaction of the writer.
 #[derive(Debug)]
 pub(super) struct Blocked {
     since: Instant,
@@ -37,7 +37,7 @@ impl Writer {
         }
     }
 
-    /// Another process holds the write lock: the batch waits for its turn, and is looked at meanwhile.
+    /// Another process holds the write lock: the batch waits, and its late jobs are refused meanwhile.
     pub(super) fn wait_for_lock(&mut self, batch: Vec<Queued>) -> rusqlite::Result<()> {
         for queued in batch.into_iter().rev() {
             self.waiting.push_front(queued);
@@ -72,7 +72,7 @@ impl Writer {
         {
             blocked.told_at = Some(Instant::now());
             log::warn!(
-                "{holder} has held the database's write lock for {} s: deliveries are answered 503 until it lets go",
+                "{holder} has held the database's write lock for {} s: deliveries are answered 503 until it is released",
                 blocked.since.elapsed().as_secs()
             );
         }

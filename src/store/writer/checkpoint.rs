@@ -12,21 +12,20 @@ use super::Writer;
 use super::disk::bytes_of;
 use super::files::Loss;
 
-/// Frames in the log from which they are moved into the database file, a little at a time.
+/// From this many frames in the WAL on, they are moved into the database file, some at a time.
 const PASSIVE_CHECKPOINT_FRAMES: u64 = 1_000;
 
-/// Size of the log from which it is cut, waiting shortly for readers.
+/// From this size on the WAL is cut, with a short wait for readers.
 pub(super) const TRUNCATE_CHECKPOINT_BYTES: u64 = 32 << 20;
 
 /// How long a truncating checkpoint waits for readers.
 const TRUNCATE_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// Between two truncating checkpoints: one that readers keep from finishing makes everybody wait.
+/// The pause between two truncating checkpoints: if readers keep one from finishing, all deliveries wait for it.
 const TRUNCATE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// Moves the log into the database file between batches. On this connection alone, and looked at:
-    /// SQLite's automatic checkpoint would swallow its errors, and a second thread's never resets the log.
+    /// Moves the WAL into the database file between batches, and looks at the result.
     pub(super) fn checkpoint(&mut self) -> rusqlite::Result<()> {
         let frames = self.guard.wal_frames.load(Ordering::Relaxed);
         if frames < PASSIVE_CHECKPOINT_FRAMES && !self.checkpoint_is_due {
@@ -56,24 +55,24 @@ impl Writer {
             Err(error) => {
                 self.checkpoint_is_due = true;
                 if !open::is_busy_error(&error) {
-                    log::debug!("the log could not be moved into the database file: {error}");
+                    log::debug!("the WAL could not be moved into the database file: {error}");
                 }
             }
         }
-        // what readers hold is tried again when as much has been added, or when the writer has nothing to do
+        // frames that readers need are tried again when as many have been added, or when the writer is idle
         self.guard.wal_frames.store(0, Ordering::Relaxed);
         self.tell_about_the_log(log_bytes);
         Ok(())
     }
 
-    /// Once when the log is too long, and again whenever it has doubled.
+    /// Warns once when the WAL is too long, and again whenever it has doubled.
     fn tell_about_the_log(&mut self, log_bytes: u64) {
         if !self.checkpoint_is_due {
             self.log_told_bytes = TRUNCATE_CHECKPOINT_BYTES;
         } else if log_bytes >= self.log_told_bytes {
             self.log_told_bytes = log_bytes.saturating_mul(2);
             log::warn!(
-                "the database's log has grown to {} MiB (its -wal file) and cannot be cut: another process reads the \
+                "the database's WAL has grown to {} MiB and cannot be cut: another process reads the \
                  database, or the disk is full; a replication tool such as Litestream reads on purpose and lets go \
                  again, any other long read must end, or the log fills the disk",
                 log_bytes >> 20
@@ -81,24 +80,28 @@ impl Writer {
         }
     }
 
-    /// After a failure the files are left as they are for the next start, which looks at them first. All that was
-    /// in a deleted WAL is still known here, and goes into the database file before this process ends.
+    /// After a failure, leaves the files unchanged for the next start, which checks them first. Only the content of a
+    /// deleted WAL, which is still readable here, goes into the database file before this process ends.
     pub(super) fn leave_files(&mut self) {
         if let Err(error) = open::leave_wal(&self.conn) {
-            log::warn!("the WAL cannot be left as it is: {error}");
+            log::warn!("the WAL cannot be left unchanged: {error}");
         }
         if self.loss != Some(Loss::Wal) {
             return;
         }
         match open::checkpoint(&self.conn, "FULL") {
             Ok(done) if !done.busy && done.moved_frames == done.log_frames => {
-                log::warn!("all that the deleted WAL held was moved into the database file: nothing is lost");
+                log::warn!(
+                    "the content of the deleted WAL was moved into the database file: nothing is lost"
+                );
             }
             Ok(_) => {
-                log::error!("another process reads the database: a part of what the deleted WAL held is lost")
+                log::error!("another process reads the database: a part of the deleted WAL's content is lost")
             }
             Err(error) => {
-                log::error!("what the deleted WAL held could not be moved into the database file: {error}")
+                log::error!(
+                    "the content of the deleted WAL could not be moved into the database file: {error}"
+                )
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The disk and the files under the database: below the floor of free space nothing is accepted, and nothing is
-//! committed to files of which one is gone.
+//! Watches the disk and the database's files: below the floor of free space nothing is accepted, and nothing is
+//! committed after one of the files is gone.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -10,11 +10,11 @@ use crate::store::open;
 use super::Writer;
 use super::files::Loss;
 
-/// How long one reading of the free space is believed.
+/// How long a reading of the free space is used.
 const DISK_READING_AGE_MAX: Duration = Duration::from_millis(250);
 
 impl Writer {
-    /// Below the floor nothing is accepted: once the log has eaten the disk, nothing can be deleted either.
+    /// Below the floor nothing is accepted: once the WAL has filled the disk, rows cannot be deleted either.
     pub(super) fn read_disk(&mut self) {
         let now = Instant::now();
         if self.disk_read_at.is_some_and(|at| now - at < DISK_READING_AGE_MAX) {
@@ -24,7 +24,7 @@ impl Writer {
         // a relative path of one part has the empty path as its parent
         let dir = self.files.wal().parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
-        // what is in the log needs room in the database file as well
+        // the WAL's content needs room in the database file as well
         let floor = match self.settings.disk_free_min {
             0 => 0,
             floor => floor.saturating_add(bytes_of(self.files.wal())),
@@ -67,7 +67,7 @@ impl Writer {
         length > 0 && pages.is_ok_and(is_there)
     }
 
-    /// Nothing is committed any more to files of which one is gone.
+    /// Refuses to commit once one of the files is gone.
     pub(super) fn lose(&mut self, loss: Loss) -> rusqlite::Error {
         self.health.failed.store(true, Ordering::Release);
         self.loss = Some(loss);

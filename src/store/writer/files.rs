@@ -1,8 +1,7 @@
 //! The files of the database, watched while they are in use: the database file, its WAL and the WAL's index.
 //!
-//! A file that was deleted, replaced or cut takes what is committed to it along: it would be acknowledged and
-//! lost. The WAL has only names to lose here, never locks: SQLite keeps its locks on the other two files, whose
-//! descriptors this module does not open.
+//! A commit to a file that was deleted, replaced or cut would be acknowledged and lost. This module opens a descriptor
+//! of the WAL only: closing a descriptor of the other two files would release SQLite's locks on them.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 use crate::store::open;
 
-/// The WAL's first bytes: a magic number, and salts that change whenever it is begun again.
+/// The WAL's first bytes: a magic number, and salts that change whenever the WAL restarts.
 const WAL_HEADER_BYTES: usize = 32;
 
-/// Before each page in the WAL.
+/// The header before each page in the WAL.
 const FRAME_HEADER_BYTES: u64 = 24;
 
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// What became of a file that SQLite has open.
+/// What happened to a file that SQLite has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     /// The database file was deleted or replaced.
@@ -29,9 +28,9 @@ pub(super) enum Loss {
     DatabaseCut,
     /// The WAL was deleted, or an empty file put in its place: SQLite still has all of it.
     Wal,
-    /// Another WAL stands in its place.
+    /// Another WAL is in its place.
     WalReplaced,
-    /// A part of what was committed is no longer in it.
+    /// Some committed frames are no longer in it.
     WalCut,
     /// The WAL's index, with the locks of all processes, was deleted or replaced.
     Index,
@@ -44,7 +43,7 @@ pub(super) struct Files {
     wal: PathBuf,
     index: PathBuf,
     database_is: Option<Identity>,
-    /// Its length after the latest checkpoint: between two of them nobody makes it shorter.
+    /// Its length after the latest checkpoint: between two checkpoints no process makes it shorter.
     database_bytes: u64,
     wal_is: Option<Identity>,
     index_is: Option<Identity>,
@@ -97,7 +96,7 @@ impl Files {
         self.end = None;
     }
 
-    /// Whether anything that was committed may be gone, or would be with the next commit.
+    /// Whether a commit may be lost, or the next commit would be.
     pub(super) fn look(&self) -> Result<(), Loss> {
         if self.database_is.is_some() {
             match fs::metadata(&self.database) {
@@ -115,7 +114,7 @@ impl Files {
         self.look_for_wal().map(drop)
     }
 
-    /// Whether what was just committed stands in a WAL that the next start will read. `frames`: how many it has.
+    /// Whether the latest commit is in a WAL that the next start will read. `frames`: its number of frames.
     pub(super) fn look_after_commit(&mut self, frames: u64) -> Result<(), Loss> {
         let Some(length) = self.look_for_wal()? else { return Ok(()) };
         let end = WAL_HEADER_BYTES as u64 + frames * (FRAME_HEADER_BYTES + self.page_bytes);
@@ -128,14 +127,14 @@ impl Files {
         Ok(())
     }
 
-    /// The WAL's length, where it is watched.
+    /// The WAL's length, if it is watched.
     fn look_for_wal(&self) -> Result<Option<u64>, Loss> {
         let Some(was) = self.wal_is else { return Ok(None) };
         let Ok(now) = fs::metadata(&self.wal) else { return Err(Loss::Wal) };
         if (now.dev(), now.ino()) != was {
             return Err(if now.len() == 0 { Loss::Wal } else { Loss::WalReplaced });
         }
-        // an empty one may have been cut by another's checkpoint, as it should be: the next commit tells
+        // another process's checkpoint may have cut it rightly; the next commit decides
         if let Some((end, header)) = &self.end
             && (1..*end).contains(&now.len())
             && self.header().is_some_and(|now| now == *header)
@@ -151,7 +150,7 @@ impl Files {
         Some(header)
     }
 
-    /// What happened and what to do, for the operator.
+    /// For the operator: what happened, and what to do.
     pub(super) fn in_words(&self, loss: Loss) -> String {
         let (database, wal, index) = (self.database.display(), self.wal.display(), self.index.display());
         match loss {

@@ -9,19 +9,19 @@ use rusqlite::{Connection, Transaction};
 
 use crate::wake::lock;
 
-/// Virtual machine steps of SQLite between two looks at the time limit.
+/// Virtual machine steps of SQLite between two checks of the time limit.
 const PROGRESS_STEPS: i32 = 1_000;
 
-/// What SQLite's hooks and the writer share.
+/// State that SQLite's hooks and the writer share.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     /// Only the writer's own COMMIT may commit; any other is turned into a roll-back.
     may_commit: AtomicBool,
-    /// Transactions ended by a roll-back, whoever asked for it.
+    /// Transactions that ended in a roll-back, for any reason.
     pub(super) rollbacks: AtomicU64,
-    /// Frames in the log after the latest commit.
+    /// Frames in the WAL after the latest commit.
     pub(super) wal_frames: AtomicU64,
-    /// The same of the commit that is being made; 0 where it wrote none.
+    /// The same for the current commit; 0: it wrote none.
     pub(super) committed_frames: AtomicU64,
     /// When the running job must end.
     job_end: Mutex<Option<Instant>>,
@@ -32,7 +32,7 @@ impl Guard {
         *lock(&self.job_end) = end;
     }
 
-    /// The only COMMIT that may.
+    /// The only COMMIT that the hook allows.
     pub(super) fn commit(&self, tx: Transaction<'_>) -> rusqlite::Result<()> {
         self.may_commit.store(true, Ordering::Release);
         let committed = tx.commit();

@@ -1,4 +1,4 @@
-//! What the writer tells about itself: whether the next delivery would be stored, judged by the last one.
+//! The writer's report about itself: whether the next delivery would be stored, judged by the last one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::wake::lock;
 
-/// Another process's write lock is no obstacle before it has been held for so long.
+/// How long another process may hold the write lock before it counts as an obstacle.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What the writer tells about itself.
+/// The writer's report about itself.
 #[derive(Debug)]
 pub struct Health {
     pub(super) recovering: AtomicBool,
@@ -17,9 +17,9 @@ pub struct Health {
     pub(super) disk_low: AtomicBool,
     pub(super) disk_full: AtomicBool,
     stopping: AtomicBool,
-    /// Since when another process has held the write lock, and what is known of it.
+    /// Since when another process has held the write lock, and which process.
     blocked: Mutex<Option<(Instant, String)>>,
-    /// Why the last thing that was to be stored was not; `None`: it was.
+    /// Why the last write failed; `None`: it succeeded.
     trouble: Mutex<Option<String>>,
     pub(super) commits: AtomicU64,
     pub(super) jobs: AtomicU64,
@@ -64,7 +64,7 @@ impl Health {
         self.obstacles().into_iter().next()
     }
 
-    /// Why a job need not even be queued. At a start it is: getting ready takes milliseconds.
+    /// Why a job is refused before it is queued. At a start it is queued, because getting ready takes milliseconds.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         if self.failed.load(Ordering::Acquire) {
             Some("the store failed; restarting")
@@ -90,7 +90,7 @@ impl Health {
         (self.commits.load(Ordering::Relaxed), self.jobs.load(Ordering::Relaxed))
     }
 
-    /// From now on nothing waits for another process's lock: the process is ending.
+    /// From now on the writer doesn't wait for another process's lock, because the process is ending.
     pub fn hurry(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -103,14 +103,14 @@ impl Health {
         *lock(&self.blocked) = blocked;
     }
 
-    /// Says when trouble begins and when it is over.
+    /// Logs when a failure to store begins and when it is over.
     pub(super) fn set_trouble(&self, reason: Option<&str>) {
         let mut trouble = lock(&self.trouble);
         match (trouble.as_deref(), reason) {
             (None, Some(reason)) => {
                 log::error!("nothing can be stored: {reason}; not ready until something can")
             }
-            (Some(_), None) => log::info!("what is received can be stored again"),
+            (Some(_), None) => log::info!("deliveries can be stored again"),
             _ => {}
         }
         if trouble.as_deref() != reason {

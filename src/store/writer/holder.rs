@@ -1,7 +1,7 @@
 //! Who holds the database's write lock, asked of the kernel and never by taking the lock.
 //!
-//! SQLite says only that somebody does. Where the kernel knows of no other process it is this one: an unlock
-//! failed, and SQLite goes on believing in a lock that nobody will give back.
+//! SQLite only reports that the lock is held. If the kernel knows no other holder, it is this process: an unlock
+//! failed, and SQLite goes on believing in a lock that will never be released.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -9,29 +9,29 @@ use std::path::Path;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-/// Where SQLite has the lock of writers in the WAL's index (`UNIX_SHM_BASE`, walformat.html).
+/// The byte of SQLite's write lock in the WAL's index (`UNIX_SHM_BASE`, walformat.html).
 const WRITE_LOCK_BYTE: u64 = 120;
 
-/// What the kernel says.
+/// The kernel's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holder {
     /// Another process, in words.
     Other(String),
     /// No other process.
     NoOther,
-    /// It cannot be asked.
+    /// The kernel cannot be asked.
     Unknown,
 }
 
-/// The WAL's index, open for questions.
+/// The WAL's index, open for asking about its locks.
 #[derive(Debug)]
 pub(super) struct WriteLock {
-    /// Never closed: a process that closes any descriptor of a file loses the locks SQLite has on it.
+    /// Never closed: when a process closes any descriptor of a file, SQLite loses its locks on the file (POSIX).
     index: Option<ManuallyDrop<File>>,
 }
 
 impl WriteLock {
-    /// Of the WAL's index at this path, which SQLite keeps while a connection is open.
+    /// Opens the WAL's index at this path, which SQLite keeps while a connection is open.
     pub(super) fn of(index: &Path) -> Self {
         Self { index: File::open(index).ok().map(ManuallyDrop::new) }
     }

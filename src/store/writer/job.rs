@@ -1,7 +1,7 @@
-//! Jobs: what the writer is given to run, and how the sender learns the result.
+//! Jobs: the work that the writer runs, and the way of the result to the sender.
 //!
 //! A job runs in the writer's transaction, perhaps more than once; it has no effect outside of it.
-//! It is settled exactly once, after COMMIT, also where the writer ends before it ran.
+//! It is settled exactly once, after COMMIT, even if the writer ends before it ran.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use rusqlite::{ErrorCode, Transaction};
 
 use crate::store::open;
 
-/// Why a job did not do its work. Its writes are undone; others in its batch are not touched.
+/// Why a job failed. Its writes are undone; others in its batch are not touched.
 #[derive(Debug)]
 pub enum JobError {
     /// A statement failed.
@@ -81,7 +81,7 @@ impl std::error::Error for WriteError {
     }
 }
 
-/// What is written where a job failed, in the commit that undid its work.
+/// The note about a failed job, written in the commit that undid its work.
 pub type Note = Box<dyn FnMut(&Transaction<'_>, &JobError) -> rusqlite::Result<()> + Send>;
 
 pub(super) fn refuse(job: Box<dyn Job>, reason: &str) {
@@ -94,13 +94,13 @@ pub(super) trait Job: Send {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), JobError>;
     /// Whether [`Job::note`] writes anything.
     fn has_note(&self) -> bool;
-    /// Writes down that the work failed.
+    /// Writes the note about the failure.
     fn note(&mut self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()>;
-    /// Tells the result. Consumes the job: nobody is told twice.
+    /// Passes on the result. Consumes the job, so that it happens once.
     fn settle(self: Box<Self>, outcome: Result<(), WriteError>);
 }
 
-/// Settled exactly once: a job that is dropped on the way (the writer ended) is told so.
+/// Settled exactly once: a job that is dropped (the writer ended) is settled as unavailable.
 pub(super) struct TypedJob<T, W, S>
 where
     S: FnOnce(Result<T, WriteError>),
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// Does nothing. Unlike the others it is not told when it is dropped on the way.
+/// An empty job. Unlike the others it is not settled when it is dropped.
 pub(super) struct ProbeJob<F>(pub(super) F);
 
 impl<F: FnOnce() + Send> Job for ProbeJob<F> {
@@ -175,14 +175,14 @@ impl<F: FnOnce() + Send> Job for ProbeJob<F> {
     }
 }
 
-/// A job of which is known what became of it.
+/// A job and its result.
 pub(super) struct Settled {
     pub(super) job: Box<dyn Job>,
     pub(super) verdict: Result<(), WriteError>,
 }
 
 impl Settled {
-    /// Telling one must not keep the others from being told.
+    /// Catches a panic, so that the other jobs are settled as well.
     pub(super) fn tell(self) {
         let Self { job, verdict } = self;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.settle(verdict))) {
@@ -191,7 +191,7 @@ impl Settled {
     }
 }
 
-/// A job in the queue, and until when it has to be started.
+/// A job in the queue, and the time by which it must start.
 pub(super) struct Queued {
     pub(super) job: Box<dyn Job>,
     pub(super) start_by: Instant,

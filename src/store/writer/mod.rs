@@ -2,8 +2,8 @@
 //!
 //! It takes the queued jobs (no artificial wait), runs them inside one `BEGIN IMMEDIATE`, commits once, and only then
 //! sends the answers: one fsync serves many requests, and a lone request waits for no other. A second thread sends the
-//! answers of a large batch, so that the next one runs meanwhile. The writer never answers before COMMIT returned, never goes on in a
-//! transaction that SQLite has ended, and never writes again after an I/O error.
+//! answers of a large batch, so that the next one runs meanwhile. The writer never answers before COMMIT returned,
+//! never goes on in a transaction that SQLite has ended, and never writes again after an I/O error.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -37,16 +37,16 @@ use guard::Guard;
 use holder::WriteLock;
 use job::{Job, ProbeJob, Queued, TypedJob, refuse};
 
-/// Jobs committed together at most.
+/// The most jobs of one commit.
 const BATCH_JOBS_MAX: usize = 64;
 
-/// Jobs waiting at most; more are refused at once.
+/// The most waiting jobs; more are refused at once.
 const QUEUE_JOBS_MAX: usize = 1024;
 
 /// A job that could not start for this long is refused: its sender has given up or soon will.
 pub const START_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What the writer needs to know beside its connection.
+/// The writer's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How long one job may run statements.
@@ -66,7 +66,7 @@ impl Settings {
     }
 }
 
-/// The queue's end that everybody else holds. Cloned freely; the writer ends when all are dropped.
+/// The sending end of the queue. Cloned freely; the writer ends when all are dropped.
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
     queue: SyncSender<Queued>,
@@ -75,7 +75,7 @@ pub struct WriterHandle {
 
 impl WriterHandle {
     /// Queues a job without waiting. `work` runs in the writer's transaction, possibly more than once,
-    /// and must have no effect outside it; `settle` is told the result after COMMIT, exactly once.
+    /// and must have no effect outside it; `settle` gets the result after COMMIT, exactly once.
     pub fn submit<T, W, S>(&self, work: W, settle: S)
     where
         T: Send + 'static,
@@ -86,10 +86,10 @@ impl WriterHandle {
         self.queue_job(Box::new(job), START_WAIT_MAX);
     }
 
-    /// As [`WriterHandle::submit`]; where the job fails by its own fault, `note` writes that down in the commit that
-    /// undoes its work (or in one of its own, where the whole transaction was lost). It may run more than once.
+    /// As [`WriterHandle::submit`]; if the job fails by its own fault, `note` records the failure in the commit that
+    /// undoes the work (or in a commit of its own, if the whole transaction was lost). It may run more than once.
     ///
-    /// Refused where it cannot start within `start_within`.
+    /// Refused if it cannot start within `start_within`.
     pub fn submit_noting<T, W, S>(&self, start_within: Duration, work: W, note: Note, settle: S)
     where
         T: Send + 'static,
@@ -112,8 +112,8 @@ impl WriterHandle {
         }
     }
 
-    /// Has the writer do nothing, in a transaction, even while it accepts no events: `came_round` is
-    /// called when it has. Not called at all where the queue is full or the writer is gone.
+    /// Runs an empty job through queue and transaction, even while storage is refused, then calls `came_round`. It is
+    /// not called if the queue is full or the writer is gone.
     pub fn probe(&self, came_round: impl FnOnce() + Send + 'static) {
         let job = Box::new(ProbeJob(came_round));
         drop(self.queue.try_send(Queued { job, start_by: Instant::now() + START_WAIT_MAX }));
@@ -136,8 +136,8 @@ impl WriterHandle {
         wait.recv().unwrap_or_else(|_| Err(WriteError::Unavailable("the writer ended".to_owned())))
     }
 
-    /// Queues jobs one behind the other and waits for all their results, in the order of the jobs. They may share
-    /// a commit; each stands or falls by itself.
+    /// Queues jobs one after the other and waits for all results, in the order of the jobs. They may share a commit;
+    /// each succeeds or fails by itself.
     pub fn run_all<T, W>(&self, jobs: Vec<W>) -> Vec<Result<T, WriteError>>
     where
         T: Send + 'static,
@@ -165,8 +165,8 @@ impl WriterHandle {
 pub struct Writer {
     conn: Connection,
     queue: Receiver<Queued>,
-    /// Taken from the queue, in its order: before the store is ready, while another process holds the lock, and what
-    /// is left of a batch.
+    /// Jobs taken from the queue, in its order: before the store is ready, while another process holds the lock, and
+    /// the rest of a batch.
     waiting: VecDeque<Queued>,
     write_lock: WriteLock,
     blocked: Option<Blocked>,
@@ -178,12 +178,12 @@ pub struct Writer {
     health: Arc<Health>,
     guard: Arc<Guard>,
     disk_read_at: Option<Instant>,
-    /// A part of the log is left over from a checkpoint that somebody, or a full disk, kept from finishing.
+    /// A part of the WAL is left over from a checkpoint that a reader, or a full disk, kept from finishing.
     checkpoint_is_due: bool,
     next_truncate: Instant,
     log_told_bytes: u64,
     files: Files,
-    /// What became of a file, once that was noticed.
+    /// What happened to a file, once it was noticed.
     loss: Option<Loss>,
 }
 

@@ -1,7 +1,7 @@
 //! The writer's thread: ready after one checkpoint, then turn by turn, and a last checkpoint at the end.
 //!
-//! Each turn takes what waits, commits it and has it answered. Idle, it looks at the disk, the files and the lock, so
-//! that readiness is true without a delivery.
+//! Each turn takes the waiting jobs, commits them and sends their answers. An idle writer checks the disk, the files
+//! and the lock, so that readiness is true without a delivery.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -15,30 +15,31 @@ use super::holder::Holder;
 use super::job::{JobError, Queued, Settled, WriteError, refuse};
 use super::{QUEUE_JOBS_MAX, Writer};
 
-/// A fault of the storage that is neither a held lock nor a full disk is ours if it lasts: a start may cure it.
+/// How long a storage error may last that is neither a held lock nor a full disk. Then the process ends, because a
+/// start may cure it.
 const FAULT_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Answers from which on they are worth waking another thread: the writer goes on with the next batch.
+/// From this many answers on, another thread sends them so that the writer can start the next batch.
 const HANDED_OVER_MIN: usize = 4;
 
-/// How often an idle writer looks at the disk and the log.
+/// The pause between two checks of the disk and the WAL by an idle writer.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
-/// How often a start that is kept waiting says so.
+/// How often a blocked start logs that it waits.
 const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// Between two attempts to get ready.
+/// The pause between two attempts to get ready.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the second thread takes the answers from.
+/// The queue of the thread that sends answers.
 type Answers = Sender<Vec<Settled>>;
 
 impl Writer {
     /// Works until every handle is dropped, then checkpoints and returns `Ok`. An error means that the
-    /// storage failed: what is on the disk is unknown, and the process must end and start again.
+    /// storage failed: the disk's content is unknown, and the process must end and start again.
     ///
     /// # Errors
-    /// The I/O error that ended it; whoever still waits is answered 'unavailable'.
+    /// The I/O error that ended it; all waiting jobs are settled as unavailable.
     pub fn run(mut self) -> rusqlite::Result<()> {
         let (answers, settled) = mpsc::channel::<Vec<Settled>>();
         thread::scope(move |scope| {
@@ -58,12 +59,12 @@ impl Writer {
         })
     }
 
-    /// After a failed fsync the log may hold frames that never reached the disk; moved into the database file
-    /// and cut, they cannot hide what is appended behind them. Nothing is accepted before that. `false`: it was
-    /// told to end before.
+    /// After a failed fsync the WAL may have frames that never reached the disk. Once the WAL is moved into the
+    /// database file and cut, such frames cannot hide later ones. Nothing is accepted before that. `false`: the
+    /// process was told to end first.
     fn recover(&mut self) -> rusqlite::Result<bool> {
         failpoint::reach("recovery_before");
-        // a short look each time, so that what the start waits for is told at once and a stop is noticed
+        // a short timeout each time, so that the wait is logged at once and a stop is noticed
         self.conn.busy_timeout(open::START_BUSY_TIMEOUT)?;
         let mut told_at: Option<Instant> = None;
         loop {
@@ -118,9 +119,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Commits what waits, as far as one batch goes.
+    /// Commits the waiting jobs, up to one batch.
     fn take_turn(&mut self, answers: &Answers) -> rusqlite::Result<()> {
-        // while the lock is held all are looked at, to be refused in time
+        // while the lock is held, all waiting jobs are checked, so that late ones are refused in time
         let count = if self.blocked.is_some() { QUEUE_JOBS_MAX } else { self.settings.batch_jobs_max };
         while !self.waiting.is_empty()
             && self.waiting.len() < count
@@ -138,7 +139,7 @@ impl Writer {
         self.process(batch, answers)
     }
 
-    /// With nothing to do: whether the next delivery would be stored.
+    /// An idle turn: finds out whether the next delivery would be stored.
     fn look_around(&mut self) -> rusqlite::Result<()> {
         self.look_for_files()?;
         if self.health.is_troubled() {
@@ -151,7 +152,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores a trifle, so that trouble which is over is not believed in until the next delivery.
+    /// Stores a value without a meaning, so that readiness returns without a delivery once the trouble is over.
     fn try_again(&mut self) -> rusqlite::Result<()> {
         let tried = open::begin_immediate(&self.conn).and_then(|tx| {
             open::note_probe(&tx)?;
@@ -171,7 +172,7 @@ impl Writer {
         }
     }
 
-    /// Jobs whose senders have given up, or soon will.
+    /// Refuses jobs whose senders have given up, or soon will.
     fn refuse_late(&mut self, reason: &str) {
         let now = Instant::now();
         if !self.waiting.iter().any(|queued| queued.start_by < now) {
@@ -190,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// What the last thing that was to be stored came to. An error means that only a start may help.
+    /// Notes the result of the last write. An error means that only a start may help.
     fn note_outcome(&mut self, refused: Option<&str>) -> rusqlite::Result<()> {
         self.health.set_trouble(refused);
         let Some(reason) = refused.filter(|_| !self.health.is_disk_low()) else {
@@ -203,7 +204,7 @@ impl Writer {
         Err(open::io_failure(format!("nothing could be stored for {} s: {reason}", FAULT_TIME_MAX.as_secs())))
     }
 
-    /// Commits a batch, then has each job answered. An error is the storage's: nothing is written after it.
+    /// Commits a batch, then settles each job. An error is the storage's: nothing is written after it.
     fn process(&mut self, mut batch: Vec<Queued>, answers: &Answers) -> rusqlite::Result<()> {
         let mut fatal = None;
         let verdicts = match self.commit_batch(&mut batch) {
@@ -219,7 +220,7 @@ impl Writer {
             Err(WriteError::Unavailable(reason)) => Some(reason.clone()),
             _ => None,
         });
-        // a transaction that wrote nothing says nothing of the room there is
+        // a transaction that wrote nothing proves nothing about free space
         let is_telling =
             !self.health.is_disk_low() || self.guard.committed_frames.load(Ordering::Relaxed) > 0;
         let noted =
