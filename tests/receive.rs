@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -11,6 +13,9 @@ use std::time::Duration;
 
 use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
+use inboxd::internals::intake::deliveries::App;
+use inboxd::internals::intake::front::{self, Bounds, Front, Listener};
+use inboxd::internals::intake::proxy::Proxy;
 use inboxd::internals::intake::receive::{self, Incoming, Outcome};
 use inboxd::internals::signature::{Delivery, Headers, Unsigned, sign};
 use inboxd::internals::store::open;
@@ -297,4 +302,65 @@ fn a_handler_that_panics_leaves_word_of_the_event_and_nothing_else() {
     let noted = "SELECT event_id || ': ' || error FROM webhook_failures";
     assert_eq!(support::text(&dir, noted), "evt_1: panicked: a bug of this handler");
     assert_eq!(count(&dir, "SELECT (SELECT count(*) FROM effect) + (SELECT count(*) FROM webhook_inbox)"), 0);
+}
+
+/// A disk that hangs: the sender is answered in time, and what is stuck never becomes more than there are permits.
+#[test]
+fn a_delivery_whose_commit_takes_too_long_is_answered_503_keeps_its_permit_and_is_stored_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inboxd.db");
+    let settings = Settings::new(path.clone(), Duration::from_secs(2), 0);
+    let (writer, handle) = Writer::new(open::open_writer(&path).unwrap(), settings).unwrap();
+    let thread = thread::spawn(|| writer.run());
+    let endpoint = Arc::new(Endpoint::new(configured(dir.path()), Vec::new()));
+    let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
+    let app = App::new(&[endpoint], None, handle.clone(), Default::default(), proxy);
+    let socket = dir.path().join("public.sock");
+    let front = Front::new(
+        Listener::Unix(UnixListener::bind(&socket).unwrap()),
+        front::Settings {
+            listener: front::WEBHOOKS,
+            respond: Box::new(move |request| app.respond(request)),
+            connections_max: 8,
+            descriptors_max: 100,
+            body_bytes_max: Box::new(|_| 1 << 20),
+            waits_for_application: None,
+            trusted_proxies: Vec::new(),
+            bounds: Bounds {
+                requests_max: 1,
+                answer_time: Duration::from_millis(200),
+                queue_time: Duration::from_millis(200),
+                ..Bounds::default()
+            },
+        },
+    )
+    .unwrap();
+    let deliver = || {
+        let body = r#"{"id":"evt_1","type":"thing.happened","data":{"object":{"id":"x"}}}"#;
+        let signature = support::stripe_signature(body, support::now_s(), support::STRIPE_SECRET);
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let head = format!("POST /webhooks/stripe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{signature}");
+        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.contains("\r\nRetry-After: 5"), body.to_owned())
+    };
+    let unavailable = (true, r#"{"error":"unavailable"}"#.to_owned());
+    let (go, gate) = mpsc::channel::<()>();
+    handle.submit(move |_| Ok(gate.recv().ok()), |_| {});
+    thread::scope(|scope| {
+        let stop = front.handle();
+        scope.spawn(|| front.run());
+        assert_eq!(deliver(), unavailable);
+        assert_eq!(deliver(), unavailable, "there is no second permit");
+        go.send(()).unwrap();
+        support::wait_for("its permit is free again", || deliver().1 == r#"{"outcome":"duplicate"}"#);
+        stop.stop_accepting();
+        assert_eq!(stop.drain(support::HANG_TIME), 0);
+    });
+    drop(handle);
+    thread.join().unwrap().unwrap();
+    // the one that found no permit was not handed to the writer
+    assert_eq!(count(&dir, "SELECT duplicates FROM webhook_inbox"), 1);
 }

@@ -316,6 +316,9 @@ impl App {
         let at_most = answer_by.saturating_duration_since(Instant::now());
         let permit = (body.len() > LARGE_BODY_BYTES).then(|| self.large_bodies.take(at_most));
         if let Some(None) = permit {
+            let kind = format!("refused endpoint={} outcome=unavailable", endpoint.config.name);
+            let why = || ": too many large bodies wait to be verified".to_owned();
+            logging::limited(Level::Warn, REFUSALS_PER_SECOND, &kind, why);
             return Err(Answer::Unavailable);
         }
         let (headers, url) = (Headers::from_iter(headers), self.public_url(&target));
