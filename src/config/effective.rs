@@ -53,13 +53,27 @@ fn push_sections(sections: &mut Vec<Section>, table: &Values) {
 impl Config {
     /// Every value in effect as a configuration file. Unset keys are comments.
     pub fn to_toml(&self) -> String {
-        let mut text = match &self.file {
-            Some(file) => format!("# the configuration in effect, from {}\n", file.display()),
-            None => "# the configuration in effect: development instance, no file\n".to_owned(),
+        let from = match &self.file {
+            Some(file) => format!("from {}", file.display()),
+            None => "development instance, no file".to_owned(),
         };
         let fingerprints = Fingerprints::of(&self.data_dir);
-        for Section { header, values } in &self.effective.0 {
-            // of a list of tables the path ends in the place in the list, which a header does not name
+        let separator = if self.file.is_some() { "," } else { ":" };
+        format!("# the configuration in effect{separator} {from}\n{}", self.effective.to_toml(&fingerprints))
+    }
+
+    /// Every value in effect as one object, nested as the file is; unset keys are null, a secret is
+    /// `{"from", "fingerprint"}` (null where it was not read), sizes are bytes, durations are texts such as `"5m"`.
+    pub fn to_json(&self) -> Json {
+        self.effective.to_json(&Fingerprints::of(&self.data_dir))
+    }
+}
+
+impl Effective {
+    fn to_toml(&self, fingerprints: &Fingerprints) -> String {
+        let mut text = String::new();
+        for Section { header, values } in &self.0 {
+            // the path of an item of a list ends in its place there, which a header does not name
             let header = match header.rsplit_once('[') {
                 Some((list, _)) => format!("[[{list}]]"),
                 None => format!("[{header}]"),
@@ -68,22 +82,19 @@ impl Config {
                 text.push_str(&format!("\n{header}\n"));
             }
             for (key, value) in values {
-                push_toml(&mut text, key, value, &fingerprints);
+                push_toml(&mut text, key, value, fingerprints);
             }
         }
         text
     }
 
-    /// Every value in effect as one object, nested as the file is; unset keys are null, a secret is
-    /// `{"from", "fingerprint"}` (null where it was not read), sizes are bytes, durations are texts such as `"5m"`.
-    pub fn to_json(&self) -> Json {
-        let fingerprints = Fingerprints::of(&self.data_dir);
+    fn to_json(&self, fingerprints: &Fingerprints) -> Json {
         let mut root = Map::new();
-        for Section { header, values } in &self.effective.0 {
+        for Section { header, values } in &self.0 {
             let mut path = header.split('.').filter(|part| !part.is_empty());
             let Some(place) = path.try_fold(&mut root, inner) else { continue };
-            place
-                .extend(values.iter().map(|(key, value)| ((*key).to_owned(), json_of(value, &fingerprints))));
+            let values = values.iter();
+            place.extend(values.map(|(key, value)| ((*key).to_owned(), json_of(value, fingerprints))));
         }
         Json::Object(root)
     }
@@ -162,5 +173,42 @@ fn json_of(value: &Shown, fingerprints: &Fingerprints) -> Json {
         Shown::Texts(texts) => json!(texts),
         Shown::Secrets(secrets) => secrets.iter().map(secret).collect(),
         Shown::Headers(headers) => headers.iter().map(|(name, one)| (name.clone(), secret(one))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::keys::{Default, Table, key};
+    use crate::config::values::Typed;
+
+    const TOKEN: Table =
+        Table { header: "admin.token", doc: "", keys: &[key("name", Kind::Text, Default::Required, "")] };
+    const ADMIN: Table =
+        Table { header: "admin", doc: "", keys: &[key("token", Kind::Tables(&TOKEN), Default::Unset, "")] };
+    const FILE: Table =
+        Table { header: "", doc: "", keys: &[key("admin", Kind::Table(&ADMIN), Default::Unset, "")] };
+
+    #[test]
+    fn a_list_of_tables_is_printed_as_it_is_typed() {
+        let mut file = Values::empty(&FILE, String::new());
+        let mut admin = Values::empty(&ADMIN, "admin".to_owned());
+        let token = |place: usize, name: &str| {
+            let token = Values::empty(&TOKEN, format!("admin.token[{place}]"));
+            token.show("name", Shown::text(name));
+            token
+        };
+        admin.set("token", Typed::Tables(vec![token(0, "a\u{1b}"), token(1, "b")]));
+        file.set("admin", Typed::Table(admin));
+        let effective = Effective::of(&file);
+        let fingerprints = Fingerprints::of(Path::new("/nowhere"));
+        assert_eq!(
+            effective.to_toml(&fingerprints),
+            "\n[[admin.token]]\nname = \"a\\U0000001B\"\n\n[[admin.token]]\nname = \"b\"\n"
+        );
+        let json = json!({ "admin": { "token": [{ "name": "a\u{1b}" }, { "name": "b" }] } });
+        assert_eq!(effective.to_json(&fingerprints), json);
     }
 }

@@ -172,19 +172,7 @@ pub(super) fn finish(
         .collect();
     let destinations = values.tables("destination").iter();
     let destinations = destinations.filter_map(|to| c.destination(to, &endpoints)).collect();
-    for endpoint in endpoints.iter().filter(|endpoint| endpoint.verifier.scheme().signs_url()) {
-        if public_urls.is_empty() {
-            let key = format!("endpoint.{}.provider", endpoint.name);
-            let rule = format!(
-                "\"{}\": signs the URL; write public_url = \"https://…\" as the provider knows it",
-                endpoint.provider
-            );
-            c.problem(key, rule);
-        }
-    }
-    for endpoint in &mut endpoints {
-        endpoint.verifier.known_at(&public_urls);
-    }
+    c.know_urls(&mut endpoints, &public_urls);
     let other_public_urls = public_urls.split_off(public_urls.len().min(1));
     if endpoints.is_empty() && c.problems.is_empty() && file.is_some() {
         c.warn(
@@ -313,6 +301,18 @@ impl Checker {
     /// A table that is always there.
     fn inner<'v>(&self, values: &'v Values, name: &str) -> &'v Values {
         values.table(name).unwrap_or(values)
+    }
+
+    /// A signature over the URL is tried with each that is known.
+    fn know_urls(&mut self, endpoints: &mut [Endpoint], public_urls: &[String]) {
+        for endpoint in endpoints {
+            endpoint.verifier.known_at(public_urls);
+            if endpoint.verifier.scheme().signs_url() && public_urls.is_empty() {
+                let rule = "signs the URL; write public_url = \"https://…\" as the provider knows it";
+                let key = format!("endpoint.{}.provider", endpoint.name);
+                self.problem(key, format!("\"{}\": {rule}", endpoint.provider));
+            }
+        }
     }
 
     fn public_urls(&mut self, values: &Values) -> Vec<String> {
