@@ -110,7 +110,7 @@ fn what_changes_nothing_leaves_no_row() {
     }
     let ran = daemon.inboxd(&["audit", "list"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{ran:?}");
-    assert_eq!(ran.stderr, "nobody has done anything by hand\n");
+    assert_eq!(ran.stderr, "nothing was done by hand yet\n");
 }
 
 #[test]

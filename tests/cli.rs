@@ -556,7 +556,7 @@ fn a_list_that_does_not_show_everything_says_so() {
         assert_eq!(list(all, &[]).stderr, "");
         let cut = list(all - 1, &["--json"]);
         assert_eq!(cut.stdout.lines().count(), (all - 1) as usize);
-        assert_eq!(cut.stderr, format!("the {which} {}, and there are more: --limit shows them\n", all - 1));
+        assert_eq!(cut.stderr, format!("only the {which} {}; a larger --limit shows more\n", all - 1));
     }
     let counted = daemon.inboxd(&["retry", "--state", "quarantined", "--limit", "2"]);
     assert!(counted.stderr.contains("there are more") && counted.stderr.contains("would retry 2 events ("));

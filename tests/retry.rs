@@ -74,7 +74,7 @@ fn what_came_before_a_handler_was_configured_is_worked_on_when_a_person_says_so(
     let none = daemon.inboxd(&["retry", "--state", "ignored", "--yes"]);
     assert_eq!((none.code, none.stderr.as_str()), (0, "no event matches\n"));
     let none = daemon.inboxd(&["retry", "--endpoint", "github", "--yes"]);
-    assert_eq!((none.code, none.stderr.as_str()), (0, "no event that matches needs work\n"));
+    assert_eq!((none.code, none.stderr.as_str()), (0, "no matching event needs work\n"));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn what_nobody_took_is_left_alone_by_a_filter_that_does_not_name_it() {
     push(&daemon, "a");
     let daemon = with_a_handler(daemon);
     let all = daemon.inboxd(&["retry", "--endpoint", "github", "--yes"]);
-    assert_eq!((all.code, all.stderr.as_str()), (0, "no event that matches needs work\n"));
+    assert_eq!((all.code, all.stderr.as_str()), (0, "no matching event needs work\n"));
     assert_eq!(daemon.text("SELECT state FROM webhook_inbox"), "ignored");
 }
 
@@ -96,7 +96,7 @@ fn more_events_than_a_list_shows_are_retried_and_a_limit_takes_the_oldest() {
     let daemon = with_a_handler(daemon);
     let two = daemon.inboxd(&["retry", "--state", "ignored", "--limit", "2", "--yes"]);
     assert!(two.stdout.starts_with("2 events are tried again"), "{two:?}");
-    assert_eq!(two.stderr, "the oldest 2, and there are more: --limit takes them\n");
+    assert_eq!(two.stderr, "only the oldest 2; a larger --limit takes more\n");
     daemon.wait_for_count("SELECT count(*) FROM pushes WHERE id IN ('d0', 'd1')", 2);
     let all = daemon.inboxd(&["retry", "--state", "ignored", "--yes"]);
     assert!(all.stdout.starts_with("128 events are tried again"), "{all:?}");
@@ -282,6 +282,6 @@ fn what_a_person_has_decided_on_is_not_undone_by_a_filter() {
     assert_eq!(daemon.count(attempts), before);
     assert_eq!(daemon.inboxd(&["resolve", "2", "--note", "refunded"]).code, 0);
     let none = daemon.inboxd(&["retry", "--state", "quarantined", "--yes"]);
-    assert!(none.code == 0 && none.stderr.contains("people have decided on all that matches"), "{none:?}");
+    assert!(none.code == 0 && none.stderr.contains("people have decided on all matching events"), "{none:?}");
     assert!(daemon.inboxd(&["retry", "evt_p1"]).stdout.starts_with("evt_p1 on billing is tried again"));
 }

@@ -39,7 +39,7 @@ fn an_event_is_shown_with_its_deliveries_its_handlers_its_effects_and_what_was_d
     let json = show(&daemon, "evt_paid");
     assert_eq!(json["duplicates"], 1);
     assert_eq!(json["configured"]["handlers"], serde_json::json!(["billing"]));
-    assert_eq!(json["outbox"].as_array().unwrap().len(), 2, "{json}");
+    assert_eq!(json["outbox"].as_array().unwrap().len(), 3, "{json}");
     assert_eq!(json["outbox"][0]["state"], "delivered");
     assert_eq!(json["ledger"][0]["entry_key"], "payment:in_9");
     assert_eq!(json["ledger"][0]["booked_by_this_event"], true);

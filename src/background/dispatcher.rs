@@ -362,7 +362,8 @@ impl Look {
         };
         match queue::claim_next(tx, &terms)? {
             Claim::Work(claimed) => {
-                // before anybody else looks; where this transaction is lost the row is not being sent, which counts more
+                // before anybody else looks; where this transaction is lost the row is not being sent, which counts
+                // more
                 self.held.hold(claimed.id, &claimed.lease_id, self.lease_ms, self.tick.steady_ms);
                 Ok(Found::Work(claimed))
             }

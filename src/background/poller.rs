@@ -1,5 +1,5 @@
-//! The loop of workers and dispatchers: release the leases of the previous process, then step after step, with a wait when
-//! nothing is due.
+//! The loop of workers and dispatchers: release the leases of the previous process, then step after step, with a wait
+//! when nothing is due.
 //!
 //! What a step does, and the SQL of its queue, is the [`Poller`]'s own; here stands what is the same for both. A step
 //! is given its time, so that tests drive it without threads or sleeps.

@@ -4,8 +4,8 @@
 //! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched. Each
 //! step opens a reader of its own: a reader's time is limited, a purge's is not.
 //!
-//! A purge goes on where the one before ended, and ends with the stretch in which the first young row is. Old rows that still need work
-//! are remembered by their ids and looked at again; once a week the old rows are all looked at.
+//! A purge goes on where the one before ended, and ends with the stretch in which the first young row is. Old rows
+//! that still need work are remembered by their ids and looked at again; once a week the old rows are all looked at.
 
 use std::time::Duration;
 

@@ -55,8 +55,8 @@ impl StartNote {
             let jump = self.seen.jump(now_ms);
             if let Some(jump) = jump {
                 log::warn!(
-                    "the clock is {} when inboxd last saw it, before this start: that time does not count for what is \
-                     purged and given up; if the clock is right now and was before, `inboxd purge --accept-clock` counts it",
+                    "the clock is {} when inboxd last saw it, before this start: that time does not count towards the age of \
+                     rows; if the clock is right now and was before, `inboxd purge --accept-clock` counts it",
                     difference(jump.shift_ms, "ahead of", "behind")
                 );
             }
@@ -133,7 +133,7 @@ impl Upkeep {
             .saturating_sub(watch.looked_ms.load(Ordering::Acquire))
             .saturating_add(READINGS_APART_MS);
         log::warn!(
-            "the clock was set {} where it was: that time does not count for what is purged and given up",
+            "the clock was set {} where it was: that time does not count towards the age of rows",
             difference(shift_ms, "ahead of", "behind")
         );
         let reader = open::open_reader(&self.database, READ_TIME_MAX).map_err(|error| error.to_string());

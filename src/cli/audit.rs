@@ -49,7 +49,7 @@ pub(crate) fn run(verb: &AuditVerb, context: &Context) -> Result<(), Failure> {
         return put_lines(found.iter().map(to_json));
     }
     if found.is_empty() {
-        say("nobody has done anything by hand");
+        say("nothing was done by hand yet");
         return Ok(());
     }
     let row = |entry: &Entry| {

@@ -1,4 +1,4 @@
-//! Other bodies that came under an event's id: how they are shown, and how they are put to work.
+//! Other bodies that came under an event's id: shows them, and puts them to work.
 
 use crate::admin::acts;
 use crate::clock;

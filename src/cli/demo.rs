@@ -1,7 +1,7 @@
 //! `demo`: the guarantees, shown with the real daemon and real requests in a temporary folder.
 //!
-//! Every line of the table at the end was seen from outside: what was answered over HTTP, and what the
-//! database holds afterwards.
+//! Every line of the table at the end was observed from outside: the answers over HTTP, and the rows in the database
+//! afterwards.
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write as _};
@@ -297,7 +297,7 @@ impl Daemon {
                 format!("the daemon did not start: {}", talk.join(" / ")),
             ));
         };
-        // what it says later is read away, or it would wait for a reader
+        // its later output is read and dropped, or the daemon would wait for a reader
         thread::spawn(move || lines.for_each(drop));
         daemon.url = format!("{base}/webhooks/stripe");
         Ok(daemon)
@@ -323,7 +323,7 @@ struct Folder {
 impl Folder {
     fn create() -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("inboxd-demo-{}", random()?));
-        // not recursive: what exists already is somebody else's
+        // not recursive: an existing folder belongs to another user
         DirBuilder::new().mode(0o700).create(&path).map_err(broken)?;
         Ok(Self { path })
     }

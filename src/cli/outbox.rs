@@ -294,7 +294,7 @@ fn choose(conn: &Connection, filter: &Filter, most: usize) -> Result<Vec<(i64, i
         let waiting = rows.iter().filter(|row| matches!(row.state.as_str(), "pending" | "dead"));
         for row in waiting {
             if chosen.len() == most {
-                say(&format!("the oldest {most}, and there are more: --limit takes them"));
+                say(&format!("only the oldest {most}; a larger --limit takes more"));
                 return Ok(chosen);
             }
             chosen.push((row.id, row.created_at_ms));

@@ -25,7 +25,7 @@ pub(crate) struct RetryArgs {
     pub(crate) event_ids: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Make events of their own of the other bodies that were kept with this review (kind body_conflict)
+    /// Make an event of each other body that was kept with this review (kind body_conflict)
     #[arg(long, value_name = "REVIEW", conflicts_with = "event_ids")]
     pub(crate) conflict: Option<i64>,
     /// Do it; without this, events chosen by filters are only counted
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
     if filter.state.as_deref() == Some(FAILING) {
         return Err(Failure::new(
             Exit::Usage,
-            "events whose work fails are not stored: their providers send them again, and can be asked to",
+            "failing events are not stored, so they cannot be retried here: their providers send them again, or can be asked to",
         ));
     }
     let (instance, conn) = store::open_to_write(context)?;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RetryArgs, context: &Context) -> Result<(), Failure> {
     retry_named(&conn, &instance, args)
 }
 
-/// Each is told of in a line; where one cannot be retried, the others are all the same.
+/// Prints a line for each. One that cannot be retried does not keep the others from it.
 fn retry_named(conn: &Connection, instance: &Instance, args: &RetryArgs) -> Result<(), Failure> {
     let endpoint = args.filters.shared.endpoint.as_deref();
     let mut first_failure = None;
@@ -63,7 +63,7 @@ fn retry_named(conn: &Connection, instance: &Instance, args: &RetryArgs) -> Resu
         let retried = store::find_event(conn, event_id, endpoint).and_then(|event| {
             let (by, now_ms) = (store::by(), clock::now_ms());
             let fate = store::change(conn, |tx| acts::retry(tx, instance, &event, &by, now_ms))?;
-            // what is left of an event that is done is what came under its id with another body
+            // of an event that is done, other bodies under its id can still be put to work
             if matches!(fate, Fate::Done) {
                 let lines = conflicts::put_to_work(conn, instance, &event.endpoint, &event.event_id)?;
                 if !lines.is_empty() {
@@ -115,7 +115,7 @@ fn retry_matching(
     let most = limit.map_or(i64::MAX, i64::from);
     let fates = retry_all(conn, instance, filter, most)?;
     if found.wanted > most {
-        say(&format!("the oldest {most}, and there are more: --limit takes them"));
+        say(&format!("only the oldest {most}; a larger --limit takes more"));
     }
     if fates.is_empty() {
         say(found.nothing());
@@ -182,7 +182,7 @@ fn as_typed(filter: &Filter) -> Value {
     }))
 }
 
-/// What nobody took was no mistake: it is retried where it is asked for.
+/// Ignored events are retried only if the filter asks for them: to ignore them was not a mistake.
 fn is_chosen(state: &str, filter: &Filter) -> bool {
     match state {
         "pending" | "quarantined" => true,
@@ -204,10 +204,10 @@ fn decided_count(conn: &Connection, filter: &Filter) -> Result<i64, Failure> {
     }
 }
 
-/// What a filter has chosen.
+/// The events that a filter has chosen.
 struct Choice {
     wanted: i64,
-    /// Of the rest, those that a person has decided on.
+    /// Events among the rest that a person has decided on.
     decided: i64,
     rest: i64,
     ends: Option<(i64, i64)>,
@@ -230,9 +230,9 @@ impl Choice {
 
     fn nothing(&self) -> &'static str {
         if self.decided > 0 {
-            "people have decided on all that matches (`inboxd reviews list --all`); name events by their ids to retry them"
+            "people have decided on all matching events (`inboxd reviews list --all`); name events by their ids to retry them"
         } else if self.rest > 0 {
-            "no event that matches needs work"
+            "no matching event needs work"
         } else {
             "no event matches"
         }

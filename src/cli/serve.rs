@@ -1,4 +1,4 @@
-//! `serve`: runs the daemon until it is told to stop.
+//! `serve`: runs the daemon until a signal stops it.
 
 use crate::config::{Address, Config, Fingerprints, MissingSecrets};
 use crate::daemon::{Daemon, Ended, StartError};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<(), Failure> {
 /// In a development instance the private listener goes with it, so that two can run side by side.
 fn listen_on(port: u16, config: &mut Config) -> Result<(), Failure> {
     let Address::Tcp(address) = &mut config.listen.webhooks else {
-        let message = "--port: listen.webhooks is no host:port; change it in the configuration file";
+        let message = "--port: listen.webhooks is not a host:port; change it in the configuration file";
         return Err(Failure::new(Exit::Usage, message));
     };
     address.set_port(port);
@@ -63,7 +63,7 @@ fn listen_on(port: u16, config: &mut Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An address that is taken may be free later; one that cannot be had is the configuration's fault.
+/// An address in use may be free later; one that this machine doesn't have is a mistake in the configuration.
 fn refused(error: StartError) -> Failure {
     use std::io::ErrorKind::{
         AddrInUse, AddrNotAvailable, InvalidInput, NotADirectory, NotFound, PermissionDenied,
@@ -84,7 +84,7 @@ fn refused(error: StartError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// What a person wants to know once it runs.
+/// The facts that `serve` prints once it runs.
 struct About {
     is_development: bool,
     port: Option<u16>,
@@ -114,7 +114,7 @@ impl About {
         }
     }
 
-    /// What `send` must be told where it cannot read it in a configuration.
+    /// The flags that `send` needs, because no configuration has the port.
     fn way_to(&self, daemon: &Daemon) -> String {
         let stripe = self.endpoints.iter().find(|(_, provider, ..)| provider == "stripe");
         let (Some(_), Some((_, _, path, secrets))) = (self.port, stripe) else { return String::new() };

@@ -123,7 +123,7 @@ pub(crate) fn bounded<T>(
 /// Says on stderr that the list goes on.
 pub(crate) fn say_where_it_ends(which: &str, count: usize, goes_on: bool) {
     if goes_on {
-        say(&format!("the {which} {count}, and there are more: --limit shows them"));
+        say(&format!("only the {which} {count}; a larger --limit shows more"));
     }
 }
 

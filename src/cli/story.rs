@@ -1,7 +1,7 @@
-//! All that is known of one event, put together for `events show`: its deliveries and attempts, what was configured to
-//! take it, what it led to, and what people decided.
+//! Everything known about one event, put together for `events show`: deliveries, attempts, configured handlers,
+//! effects, and the decisions of people.
 //!
-//! Nothing is searched for: each part is found by a key that has an index, however many rows there are.
+//! Each part is found by a key that has an index, however many rows there are.
 
 use std::collections::BTreeSet;
 
@@ -134,7 +134,7 @@ impl Story {
         let by = if self.is_its(entry) {
             "by this event".to_owned()
         } else {
-            format!("by event {event_id} on {endpoint}, which told of it first")
+            format!("by event {event_id} on {endpoint}, which reported it first")
         };
         format!("ledger {entry_key}: {kind} {amount} {currency}, booked {} {by}", time(*booked_at_ms))
     }
@@ -202,7 +202,7 @@ fn attempt_json(attempt: &Attempt) -> Value {
 }
 
 fn attempt_line(attempt: &Attempt) -> String {
-    let result = attempt.result.as_deref().unwrap_or("runs, or died with its process");
+    let result = attempt.result.as_deref().unwrap_or("is running, or ended with its process");
     let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
     format!("attempt {} {} {result}{error}", attempt.number, time(attempt.started_at_ms))
 }

@@ -57,7 +57,7 @@ use health::HealthSocket;
 use run_dir::{RunDir, remove_stale_socket};
 use systemd::Probe;
 
-/// How long a stop waits for what is in flight.
+/// How long a stop waits for requests in flight.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The same for the private listener, when the deliveries are done: a page can be asked for again.
@@ -66,7 +66,7 @@ const PRIVATE_DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long open connections may still send what they are about to, before the idle ones are closed.
 const LAST_CALL_TIME: Duration = Duration::from_millis(500);
 
-/// How often a start that is kept waiting says so.
+/// How often a blocked start logs that it waits.
 const WAIT_TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// How often a start looks whether the store is ready.
@@ -158,7 +158,7 @@ impl From<OpenError> for StartError {
 pub enum Ended {
     /// It was asked to, and everything in flight was finished or refused.
     Stopped,
-    /// The storage failed: what is on the disk is unknown until the next start has looked.
+    /// The storage failed: the disk's content is unknown until the next start has checked it.
     StorageFailed(String),
     /// The writer panicked: a bug.
     WriterPanicked(String),
@@ -310,7 +310,7 @@ impl Daemon {
         while self.app.is_recovering() {
             if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
                 told_at = Some(Instant::now());
-                systemd::tell_waiting("moving the log into the database file");
+                systemd::tell_waiting("moving the WAL into the database file");
             }
             match self.events.recv_timeout(READY_TICK) {
                 Ok(Event::Reload) => self.folders.reload(),
@@ -330,7 +330,7 @@ impl Daemon {
     }
 
     /// Waits for a signal or a failure, then stops: no new connections, what is in flight is finished,
-    /// committed and checkpointed. SIGHUP has the folders of SQL read again.
+    /// committed and checkpointed. SIGHUP reads the folders of SQL again.
     pub fn wait(mut self) -> Ended {
         if self.ending.is_none() {
             self.wait_until_ready();
@@ -344,7 +344,7 @@ impl Daemon {
             Ok(Event::Signal | Event::Reload) | Err(_) => {
                 self.watchdog = None;
                 systemd::tell_stopping();
-                log::info!("stopping: finishing what is in flight");
+                log::info!("stopping: finishing requests in flight");
                 self.close_fronts(DRAIN_TIME_MAX);
                 self.stop_writer()
             }
@@ -587,7 +587,7 @@ fn open_patiently(
     })
 }
 
-/// Tries until no other process is in the way, and says so; a signal ends it.
+/// Tries until no other process holds the file, and logs the wait; a signal ends it.
 fn patiently<T>(
     database: &Path,
     events: &Receiver<Event>,
@@ -600,9 +600,9 @@ fn patiently<T>(
         }
         if told_at.is_none_or(|at| at.elapsed() >= WAIT_TOLD_EVERY) {
             told_at = Some(Instant::now());
-            systemd::tell_waiting("waiting for another process to let go of the database");
+            systemd::tell_waiting("waiting for another process to release the database");
             log::warn!(
-                "{}: another process holds the database; waiting until it lets go (a shell with an open transaction?)",
+                "{}: another process holds the database; waiting until it is released (a shell with an open transaction?)",
                 database.display()
             );
         }
@@ -701,7 +701,7 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Feeds the service manager's watchdog, where there is one. Unfed, it starts this process again.
+/// Feeds the service manager's watchdog, if there is one. Without food it restarts this process.
 fn watch(probe: Probe) -> Option<Watchdog> {
     let every = systemd::watchdog_interval()?;
     let (stop, stopped) = mpsc::channel();

@@ -1,8 +1,7 @@
 //! The directory of the private sockets: between the private listener and its server, and for commands.
 //!
-//! Whoever can reach the first can send requests that the front never saw, so the directory is made
-//! by this process alone, or looked at and made right before it is trusted. It is never one that others
-//! can enter.
+//! A process that can reach the first socket can send requests around the front. So this process makes the directory
+//! itself, or checks and corrects it before it trusts it. No other user can ever enter it.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -25,8 +24,8 @@ pub(super) struct RunDir {
 }
 
 impl RunDir {
-    /// What the service manager has made, or `run` in the data directory; where that path is too long for a socket, a new directory with a name
-    /// that nobody can guess.
+    /// The service manager's directory, or `run` in the data directory; if that path is too long for a socket, a new
+    /// directory with a name that cannot be guessed.
     pub(super) fn claim(runtime_dir: Option<&Path>, data_dir: &Path) -> Result<Self, StartError> {
         let path = match runtime_dir {
             // the mode that systemd gives it where the unit does not say RuntimeDirectoryMode=0700
@@ -40,10 +39,10 @@ impl RunDir {
         Self::new_elsewhere()
     }
 
-    /// A directory of this process alone, for where none can be kept.
+    /// A directory of this process alone, if none can be kept.
     fn new_elsewhere() -> Result<Self, StartError> {
         let random = getrandom::u64()
-            .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))?;
+            .map_err(|error| StartError::Other(format!("the system provides no random numbers: {error}")))?;
         let name = format!("inboxd-{random:016x}");
         let mut path = std::env::temp_dir().join(&name);
         if path.as_os_str().len() > DIR_BYTES_MAX {
@@ -105,13 +104,13 @@ impl RunDir {
         }
     }
 
-    /// What stands at the path, links not followed.
+    /// Checks what is at the path, without following links.
     fn look(&self) -> Result<State, StartError> {
         let found = fs::symlink_metadata(&self.path).map_err(|source| unusable(&self.path, source))?;
         let us = rustix::process::geteuid().as_raw();
         match found.mode() & 0o7777 {
             _ if !found.is_dir() => {
-                Err(self.refused(&format!("is no directory; run: rm {}", self.path.display())))
+                Err(self.refused(&format!("is not a directory; run: rm {}", self.path.display())))
             }
             _ if found.uid() != us => Ok(State::Foreign(found.uid())),
             mode if mode & 0o077 != 0 || mode & 0o700 != 0o700 => Ok(State::Open(mode)),
@@ -138,7 +137,7 @@ impl RunDir {
         &self.path
     }
 
-    /// What a process that was killed has left.
+    /// Removes what a killed process has left.
     fn remove_stale_sockets(&self) {
         self.sockets().for_each(|socket| remove_stale_socket(&socket));
     }
@@ -149,7 +148,7 @@ impl RunDir {
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
     }
 
-    /// The path of the socket at which health is told.
+    /// The path of the health socket.
     pub(super) fn health_socket(&self) -> PathBuf {
         self.path.join("health.sock")
     }
@@ -196,7 +195,7 @@ fn unusable(path: &Path, source: io::Error) -> StartError {
     .into()
 }
 
-/// A socket that nobody listens on is left over from a process that was killed.
+/// A socket without a listener is left over from a process that was killed.
 pub(super) fn remove_stale_socket(path: &Path) {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
@@ -250,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/tmp", dir.path().join("run")).unwrap();
         let refused = RunDir::claim(None, dir.path()).unwrap_err().to_string();
-        assert!(refused.contains("is no directory; run: rm "), "{refused}");
+        assert!(refused.contains("is not a directory; run: rm "), "{refused}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The service manager: the socket it passes, what it is told, and the watchdog.
+//! The service manager: the socket it passes, the notices it gets, and the watchdog.
 //!
 //! Without a service manager nothing here does anything. The watchdog is fed when the front has served a connection,
-//! the writer has come round and the database was read, never by a timer alone: a process that only looks alive is
+//! the writer has finished an empty job and the database was read, never by a timer alone: a process that only looks alive is
 //! restarted.
 
 use std::io;
@@ -35,7 +35,7 @@ pub(super) fn passed_listener() -> Result<(front::Listener, Address), String> {
         1 => {}
         count => {
             return Err(format!(
-                "{count} sockets were passed where one is served: leave one ListenStream= in inboxd.socket \
+                "{count} sockets were passed, but one is served: leave one ListenStream= in inboxd.socket \
                  (\"[::]:8787\" with BindIPv6Only=both takes IPv4 as well)"
             ));
         }
@@ -61,15 +61,15 @@ pub(super) fn tell_waiting(for_what: &str) {
     tell(&[NotifyState::Status(for_what), NotifyState::ExtendTimeoutUsec(60_000_000)]);
 }
 
-/// Stopping: what is in flight is being finished.
+/// Stopping: requests in flight are being finished.
 pub(super) fn tell_stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("finishing what is in flight")]);
+    tell(&[NotifyState::Stopping, NotifyState::Status("finishing requests in flight")]);
 }
 
-/// A service manager that cannot be told is not a reason to stop serving.
+/// A failure to notify the service manager is not a reason to stop serving.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        log::warn!("cannot tell the service manager: {error}");
+        log::warn!("cannot notify the service manager: {error}");
     }
 }
 
@@ -103,7 +103,7 @@ impl Probe {
                 Err(reason) => {
                     is_well = false;
                     log::error!(
-                        "the watchdog is not fed: {reason}; if that lasts, the service manager starts this process again"
+                        "the watchdog is not fed: {reason}; if that lasts, the service manager restarts this process"
                     );
                 }
             }
@@ -129,7 +129,7 @@ impl Probe {
         drop(app);
         comes_round
             .recv_timeout(PROBE_TIME_MAX)
-            .map_err(|_| format!("the writer has not come round within {} s", PROBE_TIME_MAX.as_secs()))
+            .map_err(|_| format!("the writer has not answered within {} s", PROBE_TIME_MAX.as_secs()))
     }
 
     /// Connects as a client does, and waits until some connection was given a thread. It is closed without a word.

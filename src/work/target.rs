@@ -182,7 +182,7 @@ impl Target {
         lines.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in &self.config.headers {
             let value = std::str::from_utf8(value.expose())
-                .map_err(|_| format!("the value of the header {name} is no text"))?;
+                .map_err(|_| format!("the value of the header {name} is not text"))?;
             lines.push((name.clone(), value.trim_ascii().to_owned()));
         }
         Ok(lines)

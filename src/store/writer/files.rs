@@ -161,7 +161,7 @@ impl Files {
             }
             Loss::DatabaseCut => {
                 format!(
-                    "{database} was cut while inboxd ran; keep what is left of it, and put a copy of the whole database in its place"
+                    "{database} was cut while inboxd ran; keep the rest of it, and put a copy of the whole database in its place"
                 )
             }
             Loss::Wal => format!(
