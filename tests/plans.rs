@@ -70,7 +70,7 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("books/orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
     ("store/inbox/mod.rs", "TALLY", "a row for each state"),
     ("store/inbox/mod.rs", "RETRYING", "the oldest of what waits, up to a limit"),
-    ("cli/query.rs", "TABLES", "a row for each table and column"),
+    ("store/query.rs", "TABLES", "a row for each table and column"),
     ("store/inbox/failures.rs", "BY_TYPE", "a row for each endpoint and type of a bounded table"),
     ("store/inbox/mod.rs", "FIND", "the events of one id: one for each endpoint"),
     ("store/inbox/recent.rs", "BY_TYPE", "the newest rows up to a limit"),

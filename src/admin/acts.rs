@@ -3,7 +3,6 @@
 //!
 //! Nothing here begins a transaction, prints or knows a page. An act that changes nothing leaves no row.
 
-use rusqlite::{Connection, Transaction};
 use serde_json::{Value, json};
 
 use crate::config::Instance;
@@ -11,6 +10,7 @@ use crate::store::audit::{self, Act};
 use crate::store::inbox::conflicts::{self, Conflict};
 use crate::store::outbox::{self, Operation, queue};
 use crate::store::reviews::{self, Kind, Review};
+use crate::store::{Connection, SqlResult, Transaction};
 use crate::work::hand_on::{HandedOn, hand_on};
 
 use super::retry::{self, Fate};
@@ -39,7 +39,7 @@ impl By {
         filter: &Value,
         count: i64,
         now_ms: i64,
-    ) -> rusqlite::Result<i64> {
+    ) -> SqlResult<i64> {
         let (actor, note) = (self.actor.as_str(), self.note.as_deref());
         audit::note(tx, &Act { actor, act, filter: &filter.to_string(), count, note }, now_ms)
     }
@@ -65,7 +65,7 @@ impl Trail {
     ///
     /// # Errors
     /// Any SQLite error; nothing was written then.
-    pub fn count(&self, tx: &Transaction<'_>, count: i64, now_ms: i64) -> rusqlite::Result<Option<i64>> {
+    pub fn count(&self, tx: &Transaction<'_>, count: i64, now_ms: i64) -> SqlResult<Option<i64>> {
         match self.row {
             row if count == 0 => Ok(row),
             Some(row) => audit::add(tx, row, count).map(|()| Some(row)),
@@ -92,7 +92,7 @@ pub fn retry(
     event: &Event,
     by: &By,
     now_ms: i64,
-) -> rusqlite::Result<Fate> {
+) -> SqlResult<Fate> {
     let fate = retry::requeue(tx, instance, event, now_ms)?;
     if fate.is_change() {
         let subject = json!({ "endpoint": event.endpoint, "event_id": event.event_id });
@@ -105,13 +105,7 @@ pub fn retry(
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn resolve(
-    tx: &Transaction<'_>,
-    id: i64,
-    decision: &str,
-    by: &By,
-    now_ms: i64,
-) -> rusqlite::Result<bool> {
+pub fn resolve(tx: &Transaction<'_>, id: i64, decision: &str, by: &By, now_ms: i64) -> SqlResult<bool> {
     let is_closed = reviews::resolve(tx, id, decision, now_ms)?;
     if is_closed {
         let by = By { actor: by.actor.clone(), note: Some(decision.to_owned()) };
@@ -171,7 +165,7 @@ pub fn requeue_operation(
     instance: &Instance,
     row: &Operation,
     now_ms: i64,
-) -> rusqlite::Result<Requeued> {
+) -> SqlResult<Requeued> {
     if !queue::requeue(tx, row.id, now_ms)? {
         return Ok(if row.state == "sending" { Requeued::Sending } else { Requeued::Delivered });
     }
@@ -195,7 +189,7 @@ pub fn retry_operation(
     row: &Operation,
     by: &By,
     now_ms: i64,
-) -> rusqlite::Result<Requeued> {
+) -> SqlResult<Requeued> {
     let requeued = requeue_operation(tx, instance, row, now_ms)?;
     if requeued.is_change() {
         by.note(tx, "outbox retry", &json!({ "row": row.id }), 1, now_ms)?;
@@ -207,7 +201,7 @@ pub fn retry_operation(
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn pause(tx: &Transaction<'_>, destination: &str, by: &By, now_ms: i64) -> rusqlite::Result<bool> {
+pub fn pause(tx: &Transaction<'_>, destination: &str, by: &By, now_ms: i64) -> SqlResult<bool> {
     let because = by.note.as_deref().unwrap_or("by hand");
     let is_new = outbox::pause(tx, destination, because, now_ms)?;
     if is_new {
@@ -220,7 +214,7 @@ pub fn pause(tx: &Transaction<'_>, destination: &str, by: &By, now_ms: i64) -> r
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn resume(tx: &Transaction<'_>, destination: &str, by: &By, now_ms: i64) -> rusqlite::Result<bool> {
+pub fn resume(tx: &Transaction<'_>, destination: &str, by: &By, now_ms: i64) -> SqlResult<bool> {
     let was_paused = outbox::resume(tx, destination)?;
     if was_paused {
         by.note(tx, "outbox resume", &json!({ "destination": destination }), 1, now_ms)?;
@@ -239,7 +233,7 @@ pub fn put_conflicts_to_work(
     (endpoint, event_id): (&str, &str),
     by: &By,
     now_ms: i64,
-) -> rusqlite::Result<Vec<String>> {
+) -> SqlResult<Vec<String>> {
     let mut lines = Vec::new();
     let waiting = conflicts::of_event(tx, endpoint, event_id)?;
     for Conflict { id, .. } in waiting.iter().filter(|conflict| conflict.worked_as.is_none()) {
@@ -271,7 +265,7 @@ fn work_on(
     endpoint: &str,
     row: i64,
     now_ms: i64,
-) -> rusqlite::Result<String> {
+) -> SqlResult<String> {
     let sketch = instance.sketch(endpoint).filter(|sketch| sketch.is_proxy);
     let Some(destination) = sketch.and_then(|sketch| sketch.forward.first()) else {
         return Ok("is worked on by a running daemon now, by a stopped one at its next start".to_owned());
@@ -289,7 +283,7 @@ fn work_on(
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn is_decided(conn: &Connection, event: &Event) -> rusqlite::Result<bool> {
+pub fn is_decided(conn: &Connection, event: &Event) -> SqlResult<bool> {
     if event.state != "quarantined" {
         return Ok(false);
     }

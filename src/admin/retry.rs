@@ -1,10 +1,9 @@
 //! Puts an event back to work for a person, and says in a sentence what became of it.
 
-use rusqlite::Transaction;
-
 use crate::config::{Instance, Sketch};
 use crate::store::inbox::{Event, queue};
 use crate::store::outbox;
+use crate::store::{SqlResult, Transaction};
 use crate::work::hand_on::{self, HandedOn};
 
 /// What became of one event.
@@ -43,12 +42,7 @@ pub enum Fate {
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn requeue(
-    tx: &Transaction<'_>,
-    instance: &Instance,
-    event: &Event,
-    now_ms: i64,
-) -> rusqlite::Result<Fate> {
+pub fn requeue(tx: &Transaction<'_>, instance: &Instance, event: &Event, now_ms: i64) -> SqlResult<Fate> {
     let Some(sketch) = instance.sketch(&event.endpoint) else {
         return Ok(Fate::NoEndpoint(event.endpoint.clone()));
     };
@@ -72,7 +66,7 @@ pub fn requeue(
 }
 
 /// A row of the outbox that was given up is what can still be retried of an event that is done.
-fn done(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<Fate> {
+fn done(tx: &Transaction<'_>, event: &Event) -> SqlResult<Fate> {
     let rows = outbox::of_event(tx, &event.endpoint, &event.event_id)?;
     Ok(rows.iter().find(|row| row.state == "dead").map_or(Fate::Done, |row| Fate::GivenUp(row.id)))
 }
@@ -83,7 +77,7 @@ fn hand_over(
     sketch: &Sketch,
     event: &Event,
     now_ms: i64,
-) -> rusqlite::Result<Fate> {
+) -> SqlResult<Fate> {
     let Some(destination) = sketch.forward.first().filter(|name| instance.destinations.contains(name)) else {
         return Ok(Fate::NoDestination(sketch.name.clone()));
     };

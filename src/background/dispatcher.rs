@@ -7,12 +7,12 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use rusqlite::Transaction;
 use serde_json::Value;
 
 use crate::clock::SetBack;
 use crate::config::{Destination, Order};
 use crate::outgoing::{Answer, NoAnswer};
+use crate::store::Transaction;
 use crate::store::outbox;
 use crate::store::outbox::queue::{self, Claim, ClaimTerms, Claimed, Ending, Next};
 use crate::store::reviews::{self, Kind};

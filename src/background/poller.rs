@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::stop::Stop;
 use super::upkeep::Watch;
 use crate::clock;
+use crate::store::Transaction;
 use crate::store::writer::{JobError, WriteError, WriterHandle};
 use crate::wake::{Wake, lock};
 use crate::work::lease;
 use crate::work::retry;
-use rusqlite::Transaction;
 
 /// The longest wait between two looks at the queue: a due time may have been changed by another process.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);

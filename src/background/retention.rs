@@ -9,7 +9,6 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::store::inbox::tombstones;
@@ -18,6 +17,7 @@ use crate::store::open::OpenError;
 use crate::store::outbox;
 use crate::store::page::{Page, Row};
 use crate::store::writer::{WriteError, WriterHandle};
+use crate::store::{Connection, SqlError, SqlResult, Transaction};
 use crate::terminal::counted;
 use crate::work::retry;
 use crate::work::timeline::{self, Timeline};
@@ -73,7 +73,7 @@ struct Reached {
 }
 
 impl Place {
-    fn recall(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
+    fn recall(conn: &Connection, now_ms: i64) -> SqlResult<Self> {
         let text = meta::recall(conn, meta::PURGE_PLACE)?.map_or_else(String::new, |(text, _)| text);
         let place: Self = serde_json::from_str(&text).unwrap_or_default();
         let is_recent = (0..WHOLE_EVERY_MS).contains(&now_ms.saturating_sub(place.whole_at_ms));
@@ -148,7 +148,7 @@ impl Change {
     ///
     /// # Errors
     /// Any SQLite error; nothing was written then.
-    pub fn apply(&self, tx: &rusqlite::Transaction<'_>) -> rusqlite::Result<usize> {
+    pub fn apply(&self, tx: &Transaction<'_>) -> SqlResult<usize> {
         match self {
             Self::BelieveClock { now_ms } => timeline::believe(tx, *now_ms).map(|()| 0),
             Self::Drop { what: Rows::Payloads, ids } => tombstones::drop_payloads(tx, ids),
@@ -359,7 +359,7 @@ fn json(ids: &[i64]) -> String {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unavailable(error: rusqlite::Error) -> WriteError {
+fn unavailable(error: SqlError) -> WriteError {
     WriteError::Unavailable(error.to_string())
 }
 

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rusqlite::Transaction;
-
 use super::poller::{self, Poller, Step, Tick, Unsettled};
 use crate::clock::SetBack;
 use crate::config::Mode;
+use crate::store::Transaction;
 use crate::store::inbox::State;
 use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
 use crate::store::meta;

@@ -242,6 +242,14 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
     })
 }
 
+/// Has every new line refused, or (`false`) no longer: how the demo makes a handler fail.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn refuse_entries(conn: &Connection, is_refused: bool) -> rusqlite::Result<()> {
+    conn.execute_batch(if is_refused { REFUSE_ENTRIES } else { ACCEPT_ENTRIES })
+}
+
 const HELD: &str = "
     SELECT kind, currency, sum(amount), count(*)
       FROM main.ledger_entries
@@ -279,3 +287,10 @@ const ALL: &str = "
            occurred_at_ms
       FROM main.ledger_entries
      ORDER BY id";
+
+const REFUSE_ENTRIES: &str = "
+    CREATE TRIGGER demo_failure BEFORE INSERT ON ledger_entries
+    BEGIN SELECT RAISE(ABORT, 'the demo makes the handler fail'); END";
+
+const ACCEPT_ENTRIES: &str = "
+    DROP TRIGGER demo_failure";

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::config::preset_names;
+use crate::store::sqlite_version;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command, Parser};
 
@@ -25,7 +26,7 @@ pub(crate) struct Cli {
 
 fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
-    VERSION.get_or_init(|| format!("{} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()))
+    VERSION.get_or_init(|| format!("{} (SQLite {})", env!("CARGO_PKG_VERSION"), sqlite_version()))
 }
 
 /// How a list is shown.

@@ -3,10 +3,10 @@
 use crate::admin::acts;
 use crate::clock;
 use crate::config::Instance;
+use crate::store::Connection;
 use crate::store::inbox::Event;
 use crate::store::inbox::conflicts::{self, Conflict};
 use crate::store::reviews::{self, Kind};
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::store::{self, read_failed, time};

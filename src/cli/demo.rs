@@ -16,11 +16,11 @@ use crate::books::ledger;
 use crate::clock;
 use crate::providers::Provider;
 use crate::signature::{Secret, Unsigned, sign};
+use crate::store::Connection;
 use crate::store::inbox;
 use crate::store::open;
 use crate::store::reviews;
 use clap::Args;
-use rusqlite::Connection;
 
 use super::send::agent;
 use super::store::table;
@@ -161,16 +161,11 @@ impl Demo {
     /// A trigger makes the billing handler fail; without it the redelivery succeeds.
     fn failing_handler(&mut self) -> Result<(), Failure> {
         let body = self.event("invoice.paid", "evt_fails", "fails");
-        let conn = Connection::open(self.database()).map_err(broken)?;
-        conn.busy_timeout(Duration::from_secs(5)).map_err(broken)?;
-        conn.execute_batch(
-            "CREATE TRIGGER demo_failure BEFORE INSERT ON ledger_entries
-             BEGIN SELECT RAISE(ABORT, 'the demo makes the handler fail'); END",
-        )
-        .map_err(broken)?;
+        let conn = open::open_operator(&self.database()).map_err(broken)?;
+        ledger::refuse_entries(&conn, true).map_err(broken)?;
         let failed = self.deliver(&body, 0)?;
         let between = self.stored("evt_fails")?;
-        conn.execute_batch("DROP TRIGGER demo_failure").map_err(broken)?;
+        ledger::refuse_entries(&conn, false).map_err(broken)?;
         let redelivered = self.deliver(&body, 0)?;
         let seen = format!("{failed}, {between}, {redelivered}, {}", self.books("in_fails")?);
         let expected = "500 handler_failed, nothing stored, 200 processed, 1 entry";

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use crate::config::{Instance, closest};
 use crate::store::inbox::failures::{self, FailingEvent};
 use crate::store::inbox::{self, Event, Filter};
+use crate::store::{Connection, SqlResult};
 use crate::terminal::printable;
 use clap::{Args, Subcommand};
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{ListArgs, SharedFilters};
@@ -151,7 +151,7 @@ fn list(args: &EventsListArgs, context: &Context) -> Result<(), Failure> {
 }
 
 /// New events that match, and the latest row of all.
-fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Event>, i64)> {
+fn news(conn: &Connection, filter: &Filter, after_id: i64) -> SqlResult<(Vec<Event>, i64)> {
     let last_id = inbox::last_id(conn)?;
     let events = inbox::list_after(conn, filter, after_id, STRETCH)?;
     let is_cut = events.len() == STRETCH as usize;

@@ -4,8 +4,8 @@ use crate::admin::acts::{self, Requeued, Trail};
 use crate::clock;
 use crate::config::Instance;
 use crate::store::outbox::{self, Attempt, Filter, Operation};
+use crate::store::{Connection, SqlResult};
 use clap::{Args, Subcommand};
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::{ListArgs, SharedFilters};
@@ -140,7 +140,7 @@ fn list(args: &OutboxListArgs, context: &Context) -> Result<(), Failure> {
 }
 
 /// New rows that match, and the latest row of all.
-fn news(conn: &Connection, filter: &Filter, after_id: i64) -> rusqlite::Result<(Vec<Operation>, i64)> {
+fn news(conn: &Connection, filter: &Filter, after_id: i64) -> SqlResult<(Vec<Operation>, i64)> {
     let last_id = outbox::last_id(conn)?;
     let rows = outbox::list_after(conn, filter, after_id, STRETCH)?;
     let is_cut = rows.len() == STRETCH as usize;
@@ -253,7 +253,7 @@ fn retry_all(
         let became = store::change(conn, |tx| {
             let now_ms = clock::now_ms();
             let became = rows.iter().map(|row| acts::requeue_operation(tx, instance, row, now_ms));
-            let became = became.collect::<rusqlite::Result<Vec<Requeued>>>()?;
+            let became = became.collect::<SqlResult<Vec<Requeued>>>()?;
             let changed = became.iter().filter(|became| became.is_change()).count();
             trail.row = trail.count(tx, i64::try_from(changed).unwrap_or(i64::MAX), now_ms)?;
             Ok(became)

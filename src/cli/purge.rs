@@ -9,9 +9,9 @@ use crate::clock;
 use crate::config::MissingSecrets;
 use crate::store::open;
 use crate::store::writer::{JobError, WriteError};
+use crate::store::{Connection, SqlError};
 use crate::work::timeline;
 use clap::Args;
-use rusqlite::Connection;
 use serde_json::json;
 
 use super::store::{self, read_failed, time};
@@ -48,7 +48,7 @@ impl Changes for Operator {
             self.trail.borrow_mut().row = row;
             Ok(())
         };
-        apply().map_err(|error: rusqlite::Error| WriteError::Job(JobError::Sql(error)))
+        apply().map_err(|error: SqlError| WriteError::Job(JobError::Sql(error)))
     }
 }
 

@@ -5,13 +5,10 @@
 //! database's WAL from being cut.
 
 use crate::config::closest;
-use crate::store::open;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::store::query::{self, Query, Rows};
+use crate::store::{Connection, SqlError, open};
 use clap::Args;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, Rows};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::spool::Spool;
 use super::store::{self, read_failed, table};
@@ -46,17 +43,17 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
     let (_, conn) = store::open_as_it_is(context)?;
     let sql = match &args.sql {
         Some(sql) if !args.tables => sql.as_str(),
-        _ => TABLES,
+        _ => query::TABLES,
     };
-    let mut statement = conn.prepare(sql).map_err(|error| wrong_statement(error, &conn))?;
-    if !statement.readonly() || statement.column_count() == 0 {
+    let mut query = Query::prepare(&conn, sql).map_err(|error| wrong_statement(error, &conn))?;
+    if !query.is_reading() {
         return Err(Failure::new(
             Exit::Refused,
             "only statements that read are run here; inboxd's tables are its own",
         ));
     }
-    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
-    let rows = statement.query([]).map_err(read_failed)?;
+    let names = query.names();
+    let rows = query.rows().map_err(read_failed)?;
     if args.json {
         put_json(&distinct(names), rows)
     } else if args.csv {
@@ -66,30 +63,19 @@ pub(crate) fn run(args: &QueryArgs, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// Tables and views with their columns, without SQLite's own.
-const TABLES: &str = "
-    SELECT tables.name, group_concat(columns.name, ', ' ORDER BY columns.cid) AS columns
-      FROM pragma_table_list AS tables
-      JOIN pragma_table_info(tables.name) AS columns
-     WHERE tables.schema = 'main' AND substr(tables.name, 1, 7) <> 'sqlite_'
-     GROUP BY tables.name
-     ORDER BY tables.name";
-
 /// A busy or damaged file is not a mistake in the statement. For a mistake the message has more than SQLite's: its
 /// position, a suggestion, and how to list the tables.
-fn wrong_statement(error: rusqlite::Error, conn: &Connection) -> Failure {
+fn wrong_statement(error: SqlError, conn: &Connection) -> Failure {
     if open::is_storage_error(&error) {
         return read_failed(error);
     }
     let mut message = open::without_sql(&error);
-    if let rusqlite::Error::SqlInputError { sql, offset, .. } = &error
-        && let Some(place) = usize::try_from(*offset).ok().and_then(|offset| place(sql, offset))
-    {
+    if let Some(place) = query::position(&error).and_then(|(sql, offset)| place(sql, offset)) {
         message.push_str(&format!(", {place}"));
     }
     let meant = message.strip_prefix("no such table: ").and_then(|rest| {
         let typed = rest.split(',').next().unwrap_or_default().trim_start_matches("main.");
-        closest(typed, names(conn).iter().map(String::as_str)).map(str::to_owned)
+        closest(typed, query::table_names(conn).iter().map(String::as_str)).map(str::to_owned)
     });
     if let Some(meant) = meant {
         message.push_str(&format!("; did you mean {meant}?"));
@@ -102,12 +88,6 @@ fn place(sql: &str, offset: usize) -> Option<String> {
     let rest: String = sql.get(offset..)?.chars().take(PLACE_CHARS).collect();
     let rest = rest.split_whitespace().collect::<Vec<_>>().join(" ");
     (!rest.is_empty()).then(|| format!("at character {}: {rest:?}", sql[..offset].chars().count() + 1))
-}
-
-/// Empty if they cannot be read: they only serve a suggestion.
-fn names(conn: &Connection) -> Vec<String> {
-    let names = conn.prepare("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')");
-    names.and_then(|mut names| names.query_map([], |row| row.get(0))?.collect()).unwrap_or_default()
 }
 
 /// The keys of an object: a repeated name gets a number.
@@ -127,8 +107,8 @@ fn distinct(names: Vec<String>) -> Vec<String> {
 
 fn put_json(keys: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
     let mut data = Spool::default();
-    while let Some(row) = rows.next().map_err(read_failed)? {
-        let object: Map<String, Value> = keys.iter().cloned().zip(cells(row, keys.len())?).collect();
+    while let Some(row) = rows.next_row().map_err(read_failed)? {
+        let object: Map<String, Value> = keys.iter().cloned().zip(row).collect();
         data.put(&format!("{}\n", Value::Object(object)))?;
     }
     drop(rows);
@@ -139,8 +119,8 @@ fn put_json(keys: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
 fn put_csv(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
     let mut data = Spool::default();
     data.put(&csv_line(names.iter().map(String::as_str)))?;
-    while let Some(row) = rows.next().map_err(read_failed)? {
-        let cells: Vec<_> = cells(row, names.len())?.iter().map(to_text).collect();
+    while let Some(row) = rows.next_row().map_err(read_failed)? {
+        let cells: Vec<_> = row.iter().map(to_text).collect();
         data.put(&csv_line(cells.iter().map(String::as_str)))?;
     }
     drop(rows);
@@ -152,12 +132,12 @@ fn put_table(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
     let mut lines = Vec::new();
     let mut bytes = 0;
     let mut is_cut = false;
-    while let Some(row) = rows.next().map_err(read_failed)? {
+    while let Some(row) = rows.next_row().map_err(read_failed)? {
         if lines.len() == TABLE_ROWS_MAX || bytes > TABLE_BYTES_MAX {
             is_cut = true;
             break;
         }
-        let line: Vec<_> = cells(row, names.len())?.iter().map(to_text).collect();
+        let line: Vec<_> = row.iter().map(to_text).collect();
         bytes += line.iter().map(String::len).sum::<usize>();
         lines.push(line);
     }
@@ -170,23 +150,6 @@ fn put_table(names: &[String], mut rows: Rows<'_>) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-fn cells(row: &Row<'_>, count: usize) -> Result<Vec<Value>, Failure> {
-    (0..count).map(|column| row.get_ref(column).map(to_json).map_err(read_failed)).collect()
-}
-
-/// Bytes that are not text become base64; infinite numbers become texts, because JSON has none.
-fn to_json(value: ValueRef<'_>) -> Value {
-    match value {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => json!(number),
-        ValueRef::Real(number) if number == f64::INFINITY => json!("Infinity"),
-        ValueRef::Real(number) if number == f64::NEG_INFINITY => json!("-Infinity"),
-        ValueRef::Real(number) => json!(number),
-        ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
-        ValueRef::Blob(bytes) => json!(STANDARD.encode(bytes)),
-    }
 }
 
 fn to_text(value: &Value) -> String {

@@ -6,10 +6,10 @@ use crate::admin::acts::{self, Trail};
 use crate::admin::retry::{Fate, requeue};
 use crate::clock;
 use crate::config::Instance;
+use crate::store::Connection;
 use crate::store::inbox::{self, Filter, Tally};
 use crate::terminal::printable;
 use clap::Args;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::conflicts;

@@ -2,9 +2,9 @@
 
 use crate::admin::acts;
 use crate::clock;
+use crate::store::Connection;
 use crate::store::reviews::{self, Kind, Review};
 use clap::{Args, Subcommand};
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::args::Limit;

@@ -4,6 +4,7 @@ use crate::config::{Address, Config, Fingerprints, MissingSecrets};
 use crate::daemon::{Daemon, Ended, StartError};
 use crate::logging;
 use crate::signature::Secret;
+use crate::store::sqlite_version;
 use crate::terminal::counted;
 use clap::Args;
 
@@ -128,7 +129,7 @@ impl About {
 
     /// `ready …` is the line that scripts may wait for.
     fn tell(&self, daemon: &Daemon) {
-        say(&format!("inboxd {} (SQLite {})", env!("CARGO_PKG_VERSION"), rusqlite::version()));
+        say(&format!("inboxd {} (SQLite {})", env!("CARGO_PKG_VERSION"), sqlite_version()));
         let events = counted(daemon.events_stored(), "event");
         say(&format!("data     {} ({events} so far)", self.database.display()));
         let base = self.public_url.clone().unwrap_or_else(|| daemon.webhooks().url());

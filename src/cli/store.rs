@@ -9,8 +9,8 @@ use crate::config::{Instance, parse_duration};
 use crate::store::inbox::failures::{self, FailingEvent};
 use crate::store::inbox::{self, Event};
 use crate::store::open::{self, OpenError};
+use crate::store::{Connection, SqlError, SqlResult, Transaction};
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction};
 use serde_json::Value;
 
 use super::args::{Limit, SharedFilters};
@@ -96,7 +96,7 @@ pub(crate) fn by() -> By {
 /// Makes one change in a transaction of its own.
 pub(crate) fn change<T>(
     conn: &Connection,
-    make: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    make: impl FnOnce(&Transaction<'_>) -> SqlResult<T>,
 ) -> Result<T, Failure> {
     let made = || {
         let tx = open::begin_immediate(conn)?;
@@ -110,7 +110,7 @@ pub(crate) fn change<T>(
 /// Cuts a list at its limit, and returns whether there is more.
 pub(crate) fn bounded<T>(
     limit: Limit,
-    list: impl FnOnce(u32) -> rusqlite::Result<Vec<T>>,
+    list: impl FnOnce(u32) -> SqlResult<Vec<T>>,
 ) -> Result<(Vec<T>, bool), Failure> {
     let limit = limit.limit.unwrap_or(LIST_ROWS);
     let mut found = list(limit + 1).map_err(read_failed)?;
@@ -135,7 +135,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(crate) fn follow<T>(
     instance: &Instance,
     mut after_id: i64,
-    look: impl Fn(&Connection, i64) -> rusqlite::Result<(Vec<T>, i64)>,
+    look: impl Fn(&Connection, i64) -> SqlResult<(Vec<T>, i64)>,
     mut show: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     while has_reader(LOOK_EVERY) {
@@ -166,7 +166,7 @@ fn has_reader(time: Duration) -> bool {
 }
 
 /// The failure for a change that was not made. SQLite's message is said once: error and cause are the same sentence.
-pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
+pub(crate) fn write_failed(error: &SqlError) -> Failure {
     let word = open::without_sql(error);
     if open::is_busy_error(error) {
         return Failure::new(
@@ -186,7 +186,7 @@ pub(crate) fn write_failed(error: &rusqlite::Error) -> Failure {
 }
 
 /// The failure for a read that failed.
-pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
+pub(crate) fn read_failed(error: SqlError) -> Failure {
     if open::is_damage_error(&error) {
         let finding = open::without_sql(&error);
         let message = format!("the database is damaged ({finding}); keep the file, and restore a copy");
@@ -196,7 +196,7 @@ pub(crate) fn read_failed(error: rusqlite::Error) -> Failure {
         let word = open::without_sql(&error);
         return Failure::new(Exit::Busy, format!("the database is busy ({word}); try again"));
     }
-    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
+    if open::is_interrupted_error(&error) {
         let limit = READ_TIME_MAX.as_secs();
         return Failure::new(
             Exit::Failed,

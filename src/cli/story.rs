@@ -14,8 +14,8 @@ use crate::store::inbox::{self, Event};
 use crate::store::meta;
 use crate::store::outbox::{self, Operation};
 use crate::store::reviews::{self, Review};
+use crate::store::{Connection, SqlResult};
 use crate::terminal::printable;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::conflicts as conflicts_verb;
@@ -45,7 +45,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn read(conn: &Connection, instance: &Instance, event: Event) -> rusqlite::Result<Self> {
+    pub(crate) fn read(conn: &Connection, instance: &Instance, event: Event) -> SqlResult<Self> {
         let (endpoint, event_id) = (event.endpoint.as_str(), event.event_id.as_str());
         let names = names(conn, &event)?;
         Ok(Self {
@@ -141,7 +141,7 @@ impl Story {
 }
 
 /// What the event may be about: its object, and every text of its body that is short enough for an id.
-fn names(conn: &Connection, event: &Event) -> rusqlite::Result<BTreeSet<String>> {
+fn names(conn: &Connection, event: &Event) -> SqlResult<BTreeSet<String>> {
     let mut names: BTreeSet<_> = event.object_id.iter().cloned().collect();
     if event.payload_bytes.is_some_and(|bytes| bytes <= BODY_BYTES_MAX) {
         let body = inbox::payload_of(conn, event.id)?.unwrap_or_default();
@@ -165,7 +165,7 @@ fn collect(value: &Value, names: &mut BTreeSet<String>) {
 }
 
 /// Lines that this event told of first, and those of its own object. What a body only mentions is not its business.
-fn entries(conn: &Connection, event: &Event, names: &BTreeSet<String>) -> rusqlite::Result<Vec<Entry>> {
+fn entries(conn: &Connection, event: &Event, names: &BTreeSet<String>) -> SqlResult<Vec<Entry>> {
     if is_embedded(conn)? {
         return Ok(Vec::new());
     }
@@ -180,11 +180,11 @@ fn entries(conn: &Connection, event: &Event, names: &BTreeSet<String>) -> rusqli
 }
 
 /// In an application's own file there are no books, and its `orders` are its own.
-fn is_embedded(conn: &Connection) -> rusqlite::Result<bool> {
+fn is_embedded(conn: &Connection) -> SqlResult<bool> {
     Ok(meta::schema_version(conn)?.is_some())
 }
 
-fn paid_orders(conn: &Connection, names: &BTreeSet<String>) -> rusqlite::Result<Vec<Order>> {
+fn paid_orders(conn: &Connection, names: &BTreeSet<String>) -> SqlResult<Vec<Order>> {
     if is_embedded(conn)? {
         return Ok(Vec::new());
     }

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Transaction};
-
 use super::{StartError, WAIT_TOLD_EVERY};
 use crate::config::{Config, Endpoint, HandlerName, Problem, Sign};
 use crate::handlers::sql::{self, Engine, SqlHandler, SqlScope};
 use crate::handlers::{Handler, Registry};
 use crate::store::open::{self, Home, OpenError};
 use crate::store::outbox;
+use crate::store::{Connection, SqlError, SqlResult, Transaction};
 
 /// The time limit for `check` to read the database.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
@@ -65,7 +64,7 @@ pub(super) fn assemble(
 fn start(
     conn: &Connection,
     handlers: &[Arc<dyn Handler>],
-    storage: impl Fn(rusqlite::Error) -> StartError,
+    storage: impl Fn(SqlError) -> StartError,
 ) -> Result<(), StartError> {
     if !handlers.iter().any(|handler| handler.has_start()) {
         // the start need not wait for other writers of the file
@@ -81,7 +80,7 @@ fn start(
 }
 
 /// Waits for the process that holds the write lock: an application may be in a long transaction.
-fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
+fn begin(conn: &Connection) -> SqlResult<Transaction<'_>> {
     // a short timeout, so that the wait is logged at once; the writer, which gets the connection, sets its own
     conn.busy_timeout(open::START_BUSY_TIMEOUT)?;
     let mut told_at: Option<Instant> = None;
@@ -174,7 +173,7 @@ impl Folders {
 }
 
 /// Sentences about rows for destinations that the configuration doesn't have.
-pub(super) fn undeliverable(conn: &Connection, config: &Config) -> rusqlite::Result<Vec<String>> {
+pub(super) fn undeliverable(conn: &Connection, config: &Config) -> SqlResult<Vec<String>> {
     let names: Vec<_> = config.destinations.iter().map(|destination| &destination.name).collect();
     let waiting = outbox::waiting_elsewhere(conn, &serde_json::json!(names).to_string())?;
     let in_words = |(name, count): (String, i64)| {
@@ -276,7 +275,7 @@ fn folders_named(config: &Config) -> impl Iterator<Item = (String, &str, &PathBu
     all.filter(move |(_, _, dir)| seen.insert(*dir))
 }
 
-fn sql_scope(config: &Config) -> rusqlite::Result<SqlScope> {
+fn sql_scope(config: &Config) -> SqlResult<SqlScope> {
     Ok(SqlScope {
         own_tables: open::own_tables(home(config))?,
         destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),

@@ -35,6 +35,7 @@ use crate::store::inbox;
 use crate::store::meta;
 use crate::store::open::{self, DataDirLock, FileClaim, OpenError};
 use crate::store::writer::{self, Writer, WriterHandle};
+use crate::store::{Connection, SqlResult};
 use crate::wake::Wake;
 use crate::work::endpoint::Endpoint;
 use crate::work::target::Target;
@@ -167,7 +168,7 @@ pub enum Ended {
 enum Event {
     Signal,
     Reload,
-    WriterEnded(rusqlite::Result<()>),
+    WriterEnded(SqlResult<()>),
     WriterPanicked(String),
 }
 
@@ -497,7 +498,7 @@ fn deliveries(app: &Arc<App>) -> Service {
 }
 
 fn start_writer(
-    conn: rusqlite::Connection,
+    conn: Connection,
     config: &Config,
     events: &Sender<Event>,
 ) -> Result<WriterHandle, StartError> {
@@ -512,7 +513,7 @@ fn start_writer(
 }
 
 /// What the writer's thread ended with. It catches the panics of jobs; this is for those of its own.
-fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
+fn end_of(run: impl FnOnce() -> SqlResult<()>) -> Event {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => Event::WriterEnded(result),
         Err(panic) => Event::WriterPanicked(writer::panic_text(&*panic).to_owned()),
@@ -520,10 +521,7 @@ fn end_of(run: impl FnOnce() -> rusqlite::Result<()>) -> Event {
 }
 
 /// What the daemon before has left: how the clock stood, and when it last ran: it has noted so, or has taken an event.
-fn look_back(
-    conn: &rusqlite::Connection,
-    config: &Config,
-) -> rusqlite::Result<(timeline::Seen, Option<i64>)> {
+fn look_back(conn: &Connection, config: &Config) -> SqlResult<(timeline::Seen, Option<i64>)> {
     assembly::undeliverable(conn, config)?.iter().for_each(|warning| log::warn!("{warning}"));
     let seen = timeline::Seen::look(conn)?;
     let received = if seen.inbox_id > 0 { inbox::received_at_ms(conn, seen.inbox_id).ok() } else { None };
@@ -559,7 +557,7 @@ fn claim_and_open(
     config: &Config,
     lock: &DataDirLock,
     events: &Receiver<Event>,
-) -> Result<(open::Home, FileClaim, rusqlite::Connection), StartError> {
+) -> Result<(open::Home, FileClaim, Connection), StartError> {
     let home = assembly::home(config);
     let claim = open::claim_file(&config.database, home, lock)?;
     // an upgrade may take longer than the service manager waits
@@ -580,7 +578,7 @@ fn open_patiently(
     database: &Path,
     home: open::Home,
     events: &Receiver<Event>,
-) -> Result<rusqlite::Connection, StartError> {
+) -> Result<Connection, StartError> {
     patiently(database, events, || match open::open_writer_in(database, home) {
         Err(OpenError::Sql { source, .. }) if open::is_busy_error(&source) => Ok(None),
         opened => opened.map(Some),

@@ -13,3 +13,11 @@ pub mod meta;
 pub mod audit;
 pub mod page;
 pub mod overview;
+pub mod query;
+
+/// The version of the SQLite that is built in.
+pub use rusqlite::version as sqlite_version;
+/// What the other rooms pass on: a connection to read with, a transaction to write in.
+pub use rusqlite::{Connection, Transaction};
+/// What SQLite says when it cannot.
+pub use rusqlite::{Error as SqlError, Result as SqlResult};

@@ -4,7 +4,6 @@
 //! an application took. All of it happens in the transaction that is passed in. Whether a lease still holds is the
 //! caller's question, and so is what a failure leads to: here an error is handed up, and everything is rolled back.
 
-use rusqlite::Transaction;
 use serde_json::Value;
 
 use crate::handlers::{self, Event, Handled};
@@ -12,6 +11,7 @@ use crate::store::inbox;
 use crate::store::inbox::queue::{self, Claimed, ErrorClass};
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::JobError;
+use crate::store::{SqlResult, Transaction};
 use crate::work::content::Content;
 use crate::work::endpoint::Endpoint;
 use crate::work::forward::forward;
@@ -104,7 +104,7 @@ pub fn settle(
     worked: &Worked,
     note: Option<&str>,
     now_ms: i64,
-) -> rusqlite::Result<bool> {
+) -> SqlResult<bool> {
     let is_ours = row.set(tx, worked, now_ms)?;
     if !is_ours {
         return Ok(false);
@@ -136,7 +136,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn set(self, tx: &Transaction<'_>, worked: &Worked, now_ms: i64) -> rusqlite::Result<bool> {
+    fn set(self, tx: &Transaction<'_>, worked: &Worked, now_ms: i64) -> SqlResult<bool> {
         match (self, worked) {
             (Self::Free { id, .. }, Worked::Parked { waits_for, next_at_ms }) => {
                 queue::park(tx, id, waits_for, *next_at_ms)?;

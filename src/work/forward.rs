@@ -1,9 +1,8 @@
 //! The event as it came, queued for the endpoint's destinations.
 
-use rusqlite::Transaction;
-
 use crate::config::{self, Mode};
 use crate::store::outbox::{self, NewOperation};
+use crate::store::{SqlResult, Transaction};
 use crate::work::content::Content;
 
 /// Queues one outbox row for each destination that gets the endpoint's raw events, unless it is queued already.
@@ -15,7 +14,7 @@ pub fn forward(
     config: &config::Endpoint,
     event: &Content<'_>,
     now_ms: i64,
-) -> rusqlite::Result<()> {
+) -> SqlResult<()> {
     if config.mode == Mode::Proxy {
         return Ok(());
     }
@@ -32,7 +31,7 @@ pub fn forward_to(
     destinations: &[String],
     event: &Content<'_>,
     now_ms: i64,
-) -> rusqlite::Result<()> {
+) -> SqlResult<()> {
     if destinations.is_empty() {
         return Ok(());
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rusqlite::Transaction;
-
 use crate::store::inbox;
 use crate::store::inbox::queue::{self, OneClaim};
+use crate::store::{SqlResult, Transaction};
 use crate::work::Worked;
 use crate::work::apply::{self, Row};
 use crate::work::content::Content;
@@ -34,7 +33,7 @@ pub enum HandedOn {
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn hand_on(tx: &Transaction<'_>, id: i64, destination: &str, now_ms: i64) -> rusqlite::Result<HandedOn> {
+pub fn hand_on(tx: &Transaction<'_>, id: i64, destination: &str, now_ms: i64) -> SqlResult<HandedOn> {
     if inbox::payload_of(tx, id)?.is_none() {
         return Ok(HandedOn::Purged);
     }

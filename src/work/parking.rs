@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::Transaction;
-
 use crate::handlers::Park;
 use crate::store::inbox;
 use crate::store::reviews::Kind;
+use crate::store::{SqlResult, Transaction};
 use crate::work::Worked;
 use crate::work::retry;
 use crate::work::timeline::Timeline;
@@ -22,7 +21,7 @@ const PARK_WAIT_MAX: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// Any SQLite error.
-pub(super) fn wait_for(tx: &Transaction<'_>, row: i64, park: Park, now_ms: i64) -> rusqlite::Result<Worked> {
+pub(super) fn wait_for(tx: &Transaction<'_>, row: i64, park: Park, now_ms: i64) -> SqlResult<Worked> {
     // what a jump of the clock added is no time of waiting
     let jumped_ms = Timeline::recall(tx)?.of_event(row);
     let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).saturating_sub(jumped_ms).max(0);

@@ -4,11 +4,10 @@
 //! came before it, and their ages are counted without it. A stop of many days looks like a jump of the clock and is
 //! taken for one: then what is stored is kept for as much longer, which harms nobody.
 
-use rusqlite::{Connection, Transaction};
-
 use crate::store::inbox;
 use crate::store::meta;
 use crate::store::outbox;
+use crate::store::{Connection, SqlResult, Transaction};
 
 /// A smaller difference is an ordinary correction, or a short stop.
 pub const JUMP_MIN_MS: i64 = 86_400_000;
@@ -36,7 +35,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn recall(conn: &Connection) -> rusqlite::Result<Self> {
+    pub fn recall(conn: &Connection) -> SqlResult<Self> {
         let text = meta::recall(conn, meta::CLOCK_JUMPS)?.map_or_else(String::new, |(text, _)| text);
         let jumps: Vec<[i64; 3]> = serde_json::from_str(&text).unwrap_or_default();
         let jump = |[inbox_id, outbox_id, shift_ms]: [i64; 3]| Jump { inbox_id, outbox_id, shift_ms };
@@ -76,7 +75,7 @@ impl Timeline {
         }
     }
 
-    fn note(&self, tx: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
+    fn note(&self, tx: &Transaction<'_>, now_ms: i64) -> SqlResult<()> {
         let jumps: Vec<_> =
             self.0.iter().map(|jump| [jump.inbox_id, jump.outbox_id, jump.shift_ms]).collect();
         meta::note(tx, meta::CLOCK_JUMPS, &serde_json::json!(jumps).to_string(), now_ms)
@@ -99,16 +98,14 @@ impl Seen {
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn look(conn: &Connection) -> rusqlite::Result<Self> {
+    pub fn look(conn: &Connection) -> SqlResult<Self> {
         let at = |name| Ok(meta::recall(conn, name)?.map(|(_, at_ms)| at_ms));
-        let noted: rusqlite::Result<Option<i64>> = at(meta::CLOCK);
+        let noted: SqlResult<Option<i64>> = at(meta::CLOCK);
         let before = [meta::LAST_START, meta::LAST_PURGE, meta::ANSWERS];
         let last_ms = match noted? {
             Some(at_ms) => Some(at_ms),
             // an earlier version noted these alone
-            None => {
-                before.into_iter().map(at).collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten().max()
-            }
+            None => before.into_iter().map(at).collect::<SqlResult<Vec<_>>>()?.into_iter().flatten().max(),
         };
         Ok(Self { last_ms, inbox_id: inbox::last_id(conn)?, outbox_id: outbox::last_id(conn)? })
     }
@@ -126,7 +123,7 @@ impl Seen {
 ///
 /// # Errors
 /// Any SQLite error.
-pub fn noticed(conn: &Connection, shift_ms: i64, window_ms: i64, now_ms: i64) -> rusqlite::Result<Jump> {
+pub fn noticed(conn: &Connection, shift_ms: i64, window_ms: i64, now_ms: i64) -> SqlResult<Jump> {
     Ok(Jump {
         inbox_id: inbox::last_id_far_from(conn, now_ms, window_ms)?,
         outbox_id: outbox::last_id_far_from(conn, now_ms, window_ms)?,
@@ -139,7 +136,7 @@ pub fn noticed(conn: &Connection, shift_ms: i64, window_ms: i64, now_ms: i64) ->
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn note(tx: &Transaction<'_>, jump: Option<Jump>, now_ms: i64) -> rusqlite::Result<()> {
+pub fn note(tx: &Transaction<'_>, jump: Option<Jump>, now_ms: i64) -> SqlResult<()> {
     if let Some(jump) = jump {
         let mut timeline = Timeline::recall(tx)?;
         timeline.add(jump);
@@ -153,7 +150,7 @@ pub fn note(tx: &Transaction<'_>, jump: Option<Jump>, now_ms: i64) -> rusqlite::
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
-pub fn believe(tx: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
+pub fn believe(tx: &Transaction<'_>, now_ms: i64) -> SqlResult<()> {
     Timeline::default().note(tx, now_ms)?;
     meta::note(tx, meta::CLOCK, "", now_ms)
 }

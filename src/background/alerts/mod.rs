@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
-
 use crate::config::{Alert, AlertOn};
 use crate::store::inbox::{self, failures};
 use crate::store::outbox;
 use crate::store::reviews;
+use crate::store::{Connection, SqlResult};
 
 mod channel;
 mod watch;
@@ -45,7 +44,7 @@ impl Seen {
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn look(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
+    pub fn look(conn: &Connection, now_ms: i64) -> SqlResult<Self> {
         let waiting = inbox::oldest_waiting_ms(conn)?;
         let (failing, failing_since_ms) = failures::standing(conn)?;
         let ago = |at_ms: i64| Duration::from_millis(now_ms.saturating_sub(at_ms).max(0).unsigned_abs());

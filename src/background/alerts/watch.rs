@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-
 use super::{Alerts, Seen, send};
 use crate::background::stop::Stop;
 use crate::clock;
 use crate::config::Alert;
+use crate::store::Connection;
 use crate::store::open;
 use crate::store::writer::WriterHandle;
 

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rusqlite::Transaction;
-
 use crate::clock;
 use crate::config::{Mode, OnRedelivery};
 use crate::failpoint;
@@ -18,6 +16,7 @@ use crate::store::inbox::queue::{self, Claimed, OneClaim};
 use crate::store::inbox::{self, Known, State};
 use crate::store::reviews::{self, Kind};
 use crate::store::writer::JobError;
+use crate::store::{SqlResult, Transaction};
 use crate::verify::VerifiedEvent;
 use crate::work::Worked;
 use crate::work::apply::{self, Row};
@@ -108,7 +107,7 @@ impl Incoming {
     ///
     /// # Errors
     /// Any SQLite error.
-    pub fn note_failure(&self, tx: &Transaction<'_>, error: &JobError) -> rusqlite::Result<()> {
+    pub fn note_failure(&self, tx: &Transaction<'_>, error: &JobError) -> SqlResult<()> {
         let Some((event, _)) = self.events.get(self.at.load(Ordering::Relaxed)) else { return Ok(()) };
         let failed = Failed {
             endpoint: &self.endpoint.config.name,

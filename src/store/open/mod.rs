@@ -639,6 +639,11 @@ fn is_index_error(error: &rusqlite::Error) -> bool {
     })
 }
 
+/// Whether the statement ran longer than it may.
+pub fn is_interrupted_error(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
+}
+
 /// Whether the file is damaged.
 pub fn is_damage_error(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))

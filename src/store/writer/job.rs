@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use rusqlite::{ErrorCode, Transaction};
+use rusqlite::Transaction;
 
 use crate::store::open;
 
@@ -35,7 +35,7 @@ impl fmt::Display for JobError {
 impl JobError {
     /// Whether the job ran longer than it may.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Sql(error) if is_interrupted(error))
+        matches!(self, Self::Sql(error) if open::is_interrupted_error(error))
     }
 }
 
@@ -209,10 +209,6 @@ pub(super) fn is_storage(error: &JobError) -> bool {
 
 pub(super) fn is_fatal(error: &JobError) -> bool {
     matches!(error, JobError::Sql(error) if open::is_fatal_error(error))
-}
-
-fn is_interrupted(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
 }
 
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
