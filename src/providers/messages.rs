@@ -345,7 +345,7 @@ pub(super) const ROWS: &[Preset] = &[
     },
 ];
 
-/// A command's URL is tried when it is saved in the app's settings; nobody can do anything with the answer.
+/// Slack tries a command's URL when it is saved in the app's settings; the answer is of no use to an attacker.
 fn slack_certificate_test(scheme: &Scheme, delivery: &Delivery<'_>) -> Option<Reply> {
     if delivery.headers.first(&scheme.header.name).is_some() {
         return None;

@@ -61,8 +61,7 @@ pub struct Preset {
     pub handshake: Handshake,
     /// How its events look, for test deliveries.
     pub sample: Sample,
-    /// What tells a delivery of its test button, or of a hook's set-up, from business: the same bytes again are then
-    /// nobody's question.
+    /// The marks of its test button, or of a hook's set-up: the same bytes again open no review then.
     pub tests: &'static [TestSign],
     /// Its own limit on bodies, in bytes, where that is above the usual default.
     pub body_bytes_max: Option<usize>,

@@ -1,4 +1,4 @@
-//! A provider as an endpoint uses it: its row, and the scheme that is made of it or typed by the user.
+//! A provider as an endpoint uses it: its row, and the scheme built from the row or from the user's own keys.
 
 use serde_json::{Value, json};
 
@@ -65,8 +65,8 @@ impl Provider {
         self.scheme.read_only(pointers);
     }
 
-    /// Whether a delivery can come again under another id without anybody noticing but by what is signed. Of no use where
-    /// every attempt has another body.
+    /// Whether events need a replay key: a captured delivery can come again under another id, and attempts of one event
+    /// have the same body.
     pub fn has_replay_key(&self) -> bool {
         let scheme = &self.scheme;
         let has_unsigned_key = !scheme.id_is_signed() || scheme.key_is_unsigned();

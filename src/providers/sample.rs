@@ -1,4 +1,4 @@
-//! Sample events: what a row says of the bodies that are made for test deliveries. Invented data; ids come from a seed.
+//! Sample events: how a row describes the bodies of test deliveries. Invented data; ids come from a seed.
 //!
 //! A row gives what is in a body besides id, type, object and whatever else the preset reads: that is put where the
 //! preset reads it, so that a sample is always understood.

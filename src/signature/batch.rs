@@ -1,4 +1,4 @@
-//! Several events in one body: split without changing a byte of them, each with what stands around them all.
+//! Several events in one body: split without changing a byte, each with the delivery's text around its list.
 
 use std::collections::BTreeMap;
 use std::fmt;

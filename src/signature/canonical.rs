@@ -1,4 +1,4 @@
-//! The pieces of a signed string that are not simply there: they are put together as two providers do it.
+//! Parts of a signed string that must be computed: Twilio's and Contentful's, and the spellings of a signed URL.
 //!
 //! Twilio signs the sorted fields of a form, or a hash of the body in the URL; Contentful signs chosen
 //! headers and a path of its own spelling. A signed URL may be one of several spellings of what was typed into
@@ -51,8 +51,8 @@ fn is_body_hash(pair: &str) -> bool {
     pair.strip_prefix(BODY_HASH_PARAMETER).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// What tells two deliveries of one body apart whose signed URLs differ in the query: the beginning of its hash. Nothing
-/// where the query says no more than the body (Twilio's hash of it).
+/// The beginning of the query's hash, for the key of an event whose URL is signed: two deliveries of one body that differ
+/// in the query are two events. `None` if the query holds only Twilio's hash of the body.
 pub(crate) fn query_mark(query: &str) -> Option<String> {
     let says_more = |pair: &&str| !pair.is_empty() && !is_body_hash(pair);
     let said: Vec<_> = query.split('&').filter(says_more).collect();

@@ -23,7 +23,7 @@ const TEST_SEND_SUFFIX: &str = "00000000000000";
 pub(crate) struct Identity {
     pub(crate) id: EventId,
     pub(crate) event_type: Option<String>,
-    /// The type by which replays are told; see [`replay_type`].
+    /// The type that the replay key contains; see [`replay_type`].
     pub(crate) replay_type: Option<String>,
     pub(crate) object_id: Option<String>,
     pub(crate) account: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) enum EventId {
     Own(String),
     /// The provider gives none: what is known of it, to be completed by [`Sources::derived_key`].
     Derived(Vec<String>),
-    /// There is none that could be used: the body's hash is the key.
+    /// The body has no usable id: its hash is the key.
     BodyHash,
     /// The header that must carry it is missing, empty or contradicts itself.
     HeaderMissing(String),
@@ -121,9 +121,9 @@ fn event_type(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -
     }
 }
 
-/// The type by which replays are told. A header is not signed, and whoever sends a captured body again can say the same
-/// type in it in other letters, or with a dot for the slash, which is one name to SQL handlers. What a real type is
-/// written like stays as it is, so that replays of rows stored before are still found.
+/// The type for the replay key. The header is not signed: with a captured body an attacker can send the same type in
+/// other letters, or with `.` for `/`, which SQL handlers read alike. So case and separator are made one. Real types of
+/// providers come out unchanged, because the replay keys of stored rows contain them.
 fn replay_type(sources: &Sources, read: &Reader<'_>, event_type: Option<&str>) -> Option<String> {
     let event_type = event_type?;
     let source = sources.event_type.iter().find(|source| read.one(source) != Field::Absent)?;
@@ -179,7 +179,7 @@ fn is_twice(sources: &Sources, read: &Reader<'_>) -> bool {
     }
 }
 
-/// What the key of an event without an id is made of. Where not one piece is there, a person looks at it.
+/// The facts for the key of an event without an id. If none is present, the event is a defect.
 fn derived(sources: &Sources, read: &Reader<'_>, defects: &mut Vec<String>) -> EventId {
     // of a body that cannot be read only headers are known, which may be the same for many events
     let is_whole = |piece: &KeyPiece| matches!(piece, KeyPiece::BodyHash | KeyPiece::Arrival);
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// For keys that are made of what there is: texts and numbers alike, without control characters.
+    /// For derived keys: a text or a number, control characters replaced.
     fn loose(&self, source: &Source) -> Option<String> {
         match source {
             Source::Header(_) => self.one(source).usable(),
@@ -296,7 +296,7 @@ fn checked(text: String) -> Field {
 }
 
 /// Whether an event's key or object is a constant of a provider's test button: it ends in fourteen zeros. The
-/// key may go on with the body's, which tells such events apart.
+/// key may be followed by the body's key, which keeps such events distinct.
 pub fn is_test_send(key: &str, object_id: Option<&str>) -> bool {
     let id = key.split(BODY_KEY_PREFIX).next().unwrap_or_default().trim_end_matches(':');
     id.ends_with(TEST_SEND_SUFFIX) || object_id.is_some_and(|id| id.ends_with(TEST_SEND_SUFFIX))

@@ -13,7 +13,7 @@ use super::projection::{Projection, Twice, Unread};
 /// U+FEFF, which some senders write before the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The body as JSON, or why it is none.
+/// The body as JSON, or why it is not JSON.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     /// `Null` where there is a defect.
@@ -46,7 +46,7 @@ impl Parsed {
         self.defect.iter().cloned().chain(self.twice.as_ref().map(Twice::reason)).collect()
     }
 
-    /// Whether what stands at this pointer depends on who reads it.
+    /// Whether the value at this pointer depends on the parser: a name comes twice there.
     pub(crate) fn is_twice(&self, pointer: &str) -> bool {
         let names = self.twice.iter().flat_map(|twice| &twice.names);
         names.into_iter().any(|name| {

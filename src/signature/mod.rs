@@ -1,7 +1,7 @@
 //! The engine: how a signature is read, what it is over, what it is held against, and what a signed body says.
 //!
-//! A scheme is data: the words of a [`Recipe`], whoever wrote them. This room knows no provider by name, holds no state
-//! and decides about no event; [`crate::providers`] has the rows and [`crate::verify`] puts both to work.
+//! A scheme is data: a checked [`Recipe`], from a preset or from the user. This room knows no provider by name, keeps no
+//! state and never decides what becomes of an event; [`crate::providers`] has the rows and [`crate::verify`] puts both to work.
 
 mod sign;
 mod identity;

@@ -1,9 +1,9 @@
-//! Which parts of a body are kept when it is parsed.
+//! Which parts of a body survive parsing.
 //!
-//! The bytes are stored as they came; of their JSON a few fields are looked at. A tree of all the others
-//! costs more than all else that is done to verify a delivery, so they are checked and not kept. On the way it is seen
-//! where an object has one name twice: of two readers one takes the first and one the last. What is kept is bounded: a
-//! few bytes of JSON can become a hundred times as many of a tree.
+//! The bytes are stored as they came; of their JSON only a few fields are needed. Building a tree of the rest costs more
+//! than all other verification, so the rest is validated and dropped. Parsing also finds names that an object repeats
+//! (one reader takes the first value, another the last) and bounds the tree's memory: a few bytes of JSON can become a
+//! hundred times as many in a tree.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -108,13 +108,13 @@ impl Room {
 /// An object with one name twice: of two parsers one takes the first and one the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Twice {
-    /// JSON pointers of the names that come twice, of those that are wanted; so many at most.
+    /// JSON pointers of the repeated names that are kept, at most [`TWICE_MAX`].
     pub(crate) names: Vec<String>,
     place: Option<&'static str>,
 }
 
 impl Twice {
-    /// As the end of a sentence about the body. Names are the sender's own text and are not told.
+    /// A sentence about the body, without the names: they are the sender's own text.
     pub(crate) fn reason(&self) -> String {
         let place = match self.place {
             Some("") => "at its top level",
@@ -230,7 +230,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(Value::Null)
     }
 
-    /// The places before the last wanted one are kept, empty where nobody asks for them.
+    /// Elements before the last wanted one are kept, as null unless they are wanted themselves.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let places = match self.wanted {
             Projection::All => usize::MAX,

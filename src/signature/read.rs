@@ -1,6 +1,6 @@
-//! What a delivery presents: its signatures, the time and id they cover, and the string they are over.
+//! Reading the signatures of a delivery, the time and id they cover, and the string they are over.
 //!
-//! Read strictly, with a [`Malformed`] for all that is odd. Whether a signature holds is not decided here, and no body
+//! Strict: whatever is odd is a [`Malformed`]. Whether a signature holds is not decided here, and no body
 //! is parsed before that, with one exception: Mailgun's signature stands inside it.
 
 use std::borrow::Cow;
@@ -30,8 +30,8 @@ pub(crate) struct Presented<'a> {
     /// Milliseconds since 1970. `None` where no time is signed, or where it is in the body.
     pub(crate) signed_at_ms: Option<i128>,
     pub(crate) body: Cow<'a, [u8]>,
-    /// See [`Scheme::made`].
-    pub(crate) made: Vec<Vec<u8>>,
+    /// See [`Scheme::composed`].
+    pub(crate) composed: Vec<Vec<u8>>,
     /// See [`Scheme::parsed_first`]; to be used again once the signature holds.
     pub(crate) parsed: Option<Parsed>,
 }
@@ -65,7 +65,7 @@ impl Scheme {
             ts,
             signed_at_ms,
             body: self.signed_body(delivery),
-            made: self.made(delivery, parsed.as_ref())?,
+            composed: self.composed(delivery, parsed.as_ref())?,
             parsed: parsed.filter(|_| self.projection != Projection::All),
         })
     }
@@ -93,7 +93,7 @@ impl Scheme {
         Ok((text, Some(timestamp.read(text, &place)?)))
     }
 
-    /// The body as JSON (of a form: the JSON inside, or its fields), or why it is none.
+    /// The body as JSON (of a form: the JSON inside, or its fields), or why it is not JSON.
     pub(crate) fn parse(&self, headers: &Headers, body: &[u8]) -> Parsed {
         json::parse(self.form.as_ref(), &self.projection, headers, body)
     }
@@ -102,7 +102,7 @@ impl Scheme {
     pub(crate) fn parsed_first(&self, delivery: &Delivery<'_>) -> Option<Parsed> {
         let signs_fields = self.signed.iter().any(|part| matches!(part, Part::Json(_)));
         (signs_fields || self.signature_field.is_some()).then(|| match self.projection {
-            // strangers have no more of it made into a tree than tells whether they are some
+            // before the signature holds, only the scheme's own fields are worth a tree
             Projection::All => {
                 let own = self.own_fields(&[]);
                 json::parse(self.form.as_ref(), &own, delivery.headers, delivery.body)
@@ -175,7 +175,7 @@ impl Scheme {
         delivery: &'p Delivery<'_>,
         presented: &'p Presented<'_>,
     ) -> impl Iterator<Item = &'p [u8]> {
-        let mut made = presented.made.iter();
+        let mut composed = presented.composed.iter();
         self.signed.iter().map(move |part| match part {
             Part::Text(text) => text.as_bytes(),
             Part::Ts => presented.ts.as_bytes(),
@@ -184,21 +184,21 @@ impl Scheme {
             Part::Url => delivery.url.as_bytes(),
             Part::Method => delivery.method.as_bytes(),
             Part::Json(_) | Part::Params | Part::Path | Part::SignedHeaders => {
-                made.next().map_or(&b""[..], Vec::as_slice)
+                composed.next().map_or(&b""[..], Vec::as_slice)
             }
         })
     }
 
     /// The pieces that have to be put together first, in the order of the template. `parsed` is what
     /// [`Scheme::parsed_first`] says.
-    pub(crate) fn made(
+    pub(crate) fn composed(
         &self,
         delivery: &Delivery<'_>,
         parsed: Option<&Parsed>,
     ) -> Result<Vec<Vec<u8>>, Malformed> {
-        let mut made = Vec::new();
+        let mut composed = Vec::new();
         for part in &self.signed {
-            made.push(match part {
+            composed.push(match part {
                 Part::Text(_) | Part::Ts | Part::Id | Part::Body | Part::Url | Part::Method => continue,
                 Part::Json(pointer) => {
                     let value = parsed.and_then(|parsed| at(&parsed.json, pointer));
@@ -212,7 +212,7 @@ impl Scheme {
                 }
             });
         }
-        Ok(made)
+        Ok(composed)
     }
 
     pub(crate) fn signed_body<'a>(&self, delivery: &Delivery<'a>) -> Cow<'a, [u8]> {
@@ -239,7 +239,7 @@ impl Scheme {
             .map(|to| (own.as_str(), to.as_str()))
     }
 
-    /// Where both families are present they must say the same, or which of them was signed is anybody's guess.
+    /// If both families are present they must agree: the signature does not say which of them it covers.
     fn check_families(&self, headers: &Headers) -> Result<(), Malformed> {
         let Some([first, second]) = &self.families else {
             return Ok(());

@@ -1,6 +1,6 @@
 //! A scheme in the words of the configuration: what a user types, and what a preset's row says.
 //!
-//! Texts, not yet checked; [`super::scheme::Scheme`] is made of them.
+//! Texts, not yet checked; `build.rs` makes a [`super::scheme::Scheme`] of them.
 
 use serde::Deserialize;
 

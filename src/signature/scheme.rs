@@ -44,7 +44,7 @@ pub struct Scheme {
     pub(crate) projection: Projection,
 }
 
-/// A text that the sender wants back, and what tells such a delivery from an event.
+/// A text that the sender wants back, and the mark of a delivery that asks for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Challenge {
     pub(crate) pointer: String,
@@ -64,7 +64,7 @@ pub(crate) struct SignatureHeader {
     pub(crate) prefix_optional: bool,
     pub(crate) list_separator: Option<String>,
     pub(crate) pair: Option<String>,
-    /// Hex has no case, and so what stands before it has none.
+    /// Case does not matter: hex has none, so its prefix has none either.
     pub(crate) any_case: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct SignatureHeader {
 pub(crate) struct Timestamp {
     pub(crate) place: TimestampPlace,
     pub(crate) unit: TimeUnit,
-    /// A time as in RFC 3339 tells itself: it is read whatever the unit says.
+    /// A time as in RFC 3339 cannot be mistaken for a number: it is read whatever the unit is.
     pub(crate) or_rfc3339: bool,
 }
 
@@ -141,7 +141,7 @@ impl Scheme {
     }
 
     /// Whether the signature covers the event's id. Where not, a captured delivery can be sent again
-    /// under a new id, and only the body's hash tells.
+    /// under a new id, and only the body's hash shows that.
     pub fn id_is_signed(&self) -> bool {
         self.sources.event_id.iter().all(|source| match source {
             Source::Header(_) => self.signed.contains(&Part::Id),
@@ -203,8 +203,7 @@ impl Scheme {
         self.signed.contains(&Part::Url)
     }
 
-    /// What tells deliveries of one body apart by their queries, where the signature covers the URL: an unsigned
-    /// query would make new events of one that somebody has copied.
+    /// See [`query_mark`]; `None` unless the signature covers the URL, since an attacker can change an unsigned query.
     pub(crate) fn query_mark(&self, query: Option<&str>) -> Option<String> {
         query.filter(|_| self.signs_url()).and_then(query_mark)
     }

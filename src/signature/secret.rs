@@ -1,4 +1,4 @@
-//! Secrets, the keys made from them, and the signatures judged with those keys.
+//! Secrets, the keys derived from them, and the check of a signature with those keys.
 //!
 //! A [`Secret`] is known by its label and fingerprint and never shown. A `Tag` has no `PartialEq`:
 //! two tags can only be compared in constant time, so `==` on a signature does not compile.
@@ -36,7 +36,7 @@ impl Secret {
         &self.label
     }
 
-    /// Eight hex digits that tell two secrets apart. Without the key nobody can try guesses against them.
+    /// Eight hex digits by which people compare secrets. They are keyed, so that guesses cannot be tried against them.
     pub fn fingerprint(&self, key: &[u8]) -> String {
         // an HMAC takes a key of any length
         let mac = Hmac::<Sha256>::new_from_slice(key).map(|mac| mac.chain_update(&self.bytes));
@@ -69,7 +69,7 @@ pub(crate) enum Encoding {
     Base64,
 }
 
-/// How a signature is made.
+/// The algorithm of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// HMAC-SHA256
@@ -341,7 +341,7 @@ impl Keyed {
     }
 }
 
-/// A secret with the keys that are made of it.
+/// A secret with the keys derived from it.
 pub(crate) struct Key {
     pub(crate) secret: Secret,
     /// One for each algorithm of the scheme and each way to make a key from the secret.

@@ -42,7 +42,7 @@ impl fmt::Debug for Unsigned<'_> {
 }
 
 /// The scheme's own headers for a delivery: id and type where they are headers, time and signature.
-/// The caller adds the content type. Where the signature stands in the body there is none among them.
+/// The caller adds the content type. If the signature stands in the body, no header carries one.
 ///
 /// # Errors
 /// The secret cannot be a key of this scheme, or signing takes a private key that only the provider
@@ -153,7 +153,7 @@ fn tags(
         keys.truncate(1);
     }
     let parsed = scheme.parsed_first(delivery);
-    let made = scheme.made(delivery, parsed.as_ref()).map_err(|_| SchemeError::Unsignable)?;
+    let composed = scheme.composed(delivery, parsed.as_ref()).map_err(|_| SchemeError::Unsignable)?;
     let presented = Presented {
         algorithm: scheme.algorithm,
         candidates: Vec::new(),
@@ -161,7 +161,7 @@ fn tags(
         ts,
         signed_at_ms: None,
         body: scheme.signed_body(delivery),
-        made,
+        composed,
         parsed,
     };
     let tag = |key: &Vec<u8>| {

@@ -1,6 +1,6 @@
-//! Where a scheme has its facts: in which header, at which pointer of the body or of what stands around a batch.
+//! Where a scheme finds its facts: in a header, at a pointer into the event, or into the body around a batch.
 //!
-//! Also the keys that are made of such facts where a provider gives its events no id.
+//! Also the keys derived from such facts if a provider gives its events no id.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ impl Sources {
             .pop(),
             kept_headers: vec![String::from("content-type")],
         };
-        // the body does not say what stands in these: whoever gets the event later needs them as well
+        // destinations and later reads need these headers too: the body does not repeat them
         let named: Vec<_> = sources.all().filter_map(|source| source.header().map(str::to_owned)).collect();
         sources.keep(&named);
         Ok(sources)
@@ -195,7 +195,7 @@ impl Sources {
 }
 
 impl Sources {
-    /// The key of an event whose provider gives it no id. `query` is told apart as well: see [`query_mark`].
+    /// The key of an event whose provider gives it no id. `query` is the mark of a signed query.
     pub(crate) fn derived_key(
         &self,
         mut facts: Vec<String>,

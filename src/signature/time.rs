@@ -2,7 +2,7 @@
 
 use super::malformed::Malformed;
 
-/// As seconds the year 5138, as milliseconds March 1973: what tells one from the other.
+/// Below this a number is seconds: as seconds it is the year 5138, as milliseconds March 1973.
 pub(crate) const SECONDS_BELOW: i64 = 100_000_000_000;
 
 /// What jiff reads; further digits of a second are cut off.
@@ -26,7 +26,7 @@ impl TimeUnit {
     pub(crate) const WORDS: [(&str, Self); 4] =
         [("s", Self::Seconds), ("ms", Self::Milliseconds), ("rfc3339", Self::Rfc3339), ("auto", Self::Auto)];
 
-    /// As people are told.
+    /// For messages.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Seconds => "seconds since 1970",

@@ -1,6 +1,6 @@
-//! What would have matched: another key made of the secret, another URL, another body.
+//! Why a signature does not match: the secret is held wrongly, the URL is spelled otherwise, or the body was changed.
 //!
-//! Each try takes a MAC of the whole body; how many are made is up to the caller.
+//! Each try costs a MAC of the whole body, so the caller bounds the tries.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

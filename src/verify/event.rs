@@ -20,7 +20,7 @@ pub struct Authentic {
     pub signed_at_s: Option<i64>,
 }
 
-/// An event whose signature held. It exists only because the check passed; nobody can make or change one:
+/// An event whose signature held. It exists only because the check passed; no other code can make or change one:
 ///
 /// ```compile_fail,E0451
 /// fn forge(real: inboxd::internals::verify::VerifiedEvent) -> inboxd::internals::verify::VerifiedEvent {
@@ -76,7 +76,7 @@ impl VerifiedEvent {
         &self.provider
     }
 
-    /// The key in the inbox: the provider's id; where it gives none, one made of what the preset names;
+    /// The key in the inbox: the provider's id; if it gives none, a key of the facts that the preset names;
     /// else `body-sha256:` and the body's hash in hex.
     pub fn event_id(&self) -> &str {
         &self.event_id
@@ -226,7 +226,7 @@ impl Reading<'_> {
             (Some(nonce), _) => {
                 Sha256::digest(at(&parsed.json, nonce).map(Value::to_string).unwrap_or_default()).into()
             }
-            // one signed text can be cut into URL, names and values in many ways, each with another body and key
+            // an attacker can cut one signed text into URL, names and values in many ways, each with another body and key
             (None, Some(signed_sha256)) => signed_sha256,
             // one body under two types is two events: shops send an order as created and as paid
             (None, None) => Sha256::new()

@@ -21,7 +21,7 @@ pub fn hint(verifier: &Verifier, delivery: &Delivery<'_>, rejection: &Rejection,
     Extent::LITTLE.explain(verifier, delivery, rejection, now_s)
 }
 
-/// How much is tried, and how much of a stranger's request is told.
+/// How much is tried, and whether the names of a stranger's headers are shown.
 struct Extent {
     names_headers: bool,
     /// Bodies up to this are held against other secrets and URLs, each of which takes a MAC of the whole.

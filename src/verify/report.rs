@@ -1,4 +1,4 @@
-//! What a delivery is judged to be, for the terminal of whoever holds it.
+//! The answer of `inboxd verify`: whether a delivery is genuine, and what it holds.
 //!
 //! A [`Report`] also shows the first and last bytes of the signed string, and never a secret or a signature.
 
@@ -217,7 +217,7 @@ pub fn report_of(
     }
 }
 
-/// The events of a genuine delivery, as far as people are told.
+/// The events of a genuine delivery, for people.
 struct Found {
     events: Vec<(Option<String>, Option<String>)>,
     hints: Vec<String>,

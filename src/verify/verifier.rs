@@ -1,8 +1,7 @@
-//! A provider with its keys: which of them made a signature, whether its time is near enough, and what the delivery then
-//! turns out to be.
+//! A provider with its keys: checks signature and time of a delivery, then reads its events or its handshake.
 //!
-//! The signature is checked over the exact bytes received; what they say is read when it holds. (Before that only so
-//! much is read as the signature is made of: fields of a form for a few providers, and of the JSON for Mailgun.)
+//! The signature is checked over the exact bytes received, and only then is the content read. (Twilio's form fields and
+//! Mailgun's JSON fields are read before, because the signature covers them one by one.)
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,7 +38,7 @@ impl Verifier {
     /// A provider with its secrets, all of which are tried on every delivery.
     ///
     /// # Errors
-    /// There is no secret, or [`Provider::check_secret`] refuses one. Its warnings are not told here.
+    /// There is no secret, or [`Provider::check_secret`] refuses one. Its warnings are dropped here.
     pub fn new(provider: Provider, secrets: Vec<Secret>, tolerance: Duration) -> Result<Self, SchemeError> {
         if secrets.is_empty() {
             return Err(SchemeError::NoSecret);
@@ -134,7 +133,7 @@ impl Verifier {
         self.verify_or_return(delivery, now_ms).map_err(|(rejection, _)| rejection)
     }
 
-    /// The same; a rejection comes with the body, for whoever looks into it.
+    /// The same; a rejection returns the body, so that it can be explained.
     ///
     /// # Errors
     /// As [`Verifier::verify`].
