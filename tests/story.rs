@@ -60,7 +60,7 @@ fn an_event_is_shown_with_its_deliveries_its_handlers_its_effects_and_what_was_d
         (&"evt_paid".into(), &false.into())
     );
     let text = daemon.inboxd(&["events", "show", "evt_told"]).stdout;
-    assert!(text.contains("by event evt_paid on billing, which told of it first"), "{text}");
+    assert!(text.contains("by event evt_paid on billing, which reported it first"), "{text}");
 
     let void = daemon.inboxd(&["events", "show", "evt_void"]).stdout;
     assert!(
