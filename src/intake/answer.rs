@@ -173,9 +173,9 @@ impl Answer {
     /// For this provider: where it demands another status or body than the table's, it gets it.
     pub fn response(&self, preset: &Preset) -> Response {
         let (_, word, retry_after_s) = self.row();
-        let Dressed { status, content_type, body, untold } = self.dressed(preset);
+        let Dressed { status, content_type, body, in_header } = self.dressed(preset);
         let mut response = Response::new(status, body).with("Content-Type", content_type);
-        if untold {
+        if in_header {
             response = response.with(OUTCOME_HEADER, word.text());
         }
         if let Self::Handshake(_) = self {
@@ -194,7 +194,7 @@ impl Answer {
     fn dressed(&self, preset: &Preset) -> Dressed {
         let (status, word, _) = self.row();
         let as_it_is =
-            Dressed { status, content_type: "application/json", body: self.body(word), untold: false };
+            Dressed { status, content_type: "application/json", body: self.body(word), in_header: false };
         let refused = |status| Dressed { status, ..as_it_is.clone() };
         match self {
             Self::Handshake(reply) => Dressed { content_type: reply.content_type, ..as_it_is },
@@ -202,7 +202,7 @@ impl Answer {
             | Self::ScopeMismatch
             | Self::Rejected(Rejection::EventIdMissing) => refused(preset.refusal_status.unwrap_or(status)),
             Self::Rejected(_) if preset.acceptance == Acceptance::Empty => {
-                Dressed { body: String::new(), untold: true, ..refused(preset.bad_signature_status) }
+                Dressed { body: String::new(), in_header: true, ..refused(preset.bad_signature_status) }
             }
             Self::Rejected(_) => refused(preset.bad_signature_status),
             Self::Stored(_) => accepted(preset.acceptance).unwrap_or(as_it_is),
@@ -239,8 +239,8 @@ struct Dressed {
     status: u16,
     content_type: &'static str,
     body: String,
-    /// The body does not say the word.
-    untold: bool,
+    /// The word stands in a header, because the body does not say it.
+    in_header: bool,
 }
 
 /// What a provider wants to hear instead of the outcome.
@@ -251,5 +251,5 @@ fn accepted(acceptance: Acceptance) -> Option<Dressed> {
         Acceptance::NoContent => (204, "application/json", ""),
         Acceptance::Twiml => (200, "text/xml", TWIML),
     };
-    Some(Dressed { status, content_type, body: body.to_owned(), untold: true })
+    Some(Dressed { status, content_type, body: body.to_owned(), in_header: true })
 }

@@ -1,7 +1,7 @@
 //! One delivery, from the request to its answer: routes by path, verifies, hands the job to the writer, waits for the
 //! commit, and answers.
 //!
-//! All of it happens on the thread of the delivery's own connection, which serves nobody else meanwhile. Requests come
+//! All of it happens on the thread of the delivery's own connection, which does nothing else meanwhile. Requests come
 //! from the front alone, complete and well-formed. Nothing is acknowledged before COMMIT returned.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::intake::exchange::{Request, Response, Rest};
 use crate::intake::front::{self, Peer};
 use crate::intake::pending::Pending;
 use crate::intake::permit::Permits;
-use crate::intake::proxy::{Asked, Proxy};
+use crate::intake::proxy::{Proxy, ProxyOutcome};
 use crate::intake::receive::{Incoming, Outcome, Receipt};
 use crate::intake::refused;
 use crate::logging;
@@ -177,7 +177,7 @@ impl App {
         self.is_draining.store(true, Ordering::Release);
     }
 
-    /// From now on the store waits for nobody: the process is ending.
+    /// From now on the store does not wait for locks: the process is ending.
     pub fn hurry(&self) {
         self.writer.health().hurry();
     }
@@ -239,7 +239,7 @@ impl App {
             "/livez" => Answer::Alive,
             "/readyz" => match self.condition().reasons() {
                 none if none.is_empty() => Answer::Ready,
-                // strangers are not told why
+                // the reasons are not for strangers
                 _ if request.listener == front::WEBHOOKS => Answer::NotReady(Vec::new()),
                 reasons => Answer::NotReady(reasons),
             },
@@ -380,11 +380,11 @@ impl App {
         (now_ms, answer_by): (i64, Instant),
     ) -> Answered {
         match self.proxy.ask(endpoint, event, now_ms, answer_by) {
-            Ok(asked) => Ok(log.answer_to_asked(asked)),
+            Ok(asked) => Ok(log.answer_to_proxied(asked)),
             Err(rest) => {
                 log.late();
                 Err(Box::new(move || {
-                    log.answer_to_asked(rest());
+                    log.answer_to_proxied(rest());
                 }))
             }
         }
@@ -478,31 +478,31 @@ impl DeliveryLog {
     }
 
     fn late(&self) {
-        self.tell(Level::Warn, "refused", "outcome=unavailable", || {
+        self.log(Level::Warn, "refused", "outcome=unavailable", || {
             "its commit takes too long; the provider is asked to send it again".to_owned()
         });
     }
 
-    fn answer_to_asked(&self, asked: Asked) -> Answer {
+    fn answer_to_proxied(&self, asked: ProxyOutcome) -> Answer {
         match asked {
-            Asked::Settled(receipt) => self.answer_to(Ok(receipt)),
-            Asked::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
-            Asked::Failed(status) => Answer::ApplicationFailed(status),
-            Asked::NotStored(error) => self.answer_to(Err(error)),
+            ProxyOutcome::Settled(receipt) => self.answer_to(Ok(receipt)),
+            ProxyOutcome::InProgress(left) => Answer::InProgress(left.as_secs() + 1),
+            ProxyOutcome::Failed(status) => Answer::ApplicationFailed(status),
+            ProxyOutcome::NotStored(error) => self.answer_to(Err(error)),
         }
     }
 
     fn answer_to(&self, result: Result<Receipt, WriteError>) -> Answer {
         match result {
             Ok(Receipt { outcome: Outcome::Replayed, .. }) => {
-                self.tell(Level::Info, "refused", "reason=replayed", || {
+                self.log(Level::Info, "refused", "reason=replayed", || {
                     "the same body came before under another id".to_owned()
                 });
                 Answer::Stored(Outcome::Replayed)
             }
             Ok(Receipt { outcome, review: Some(reason), .. }) => {
                 let outcome_word = format!("outcome={}", word(outcome));
-                self.tell(Level::Warn, "review", &outcome_word, || reason);
+                self.log(Level::Warn, "review", &outcome_word, || reason);
                 Answer::Stored(outcome)
             }
             Ok(Receipt { outcome: stored, review: None, .. }) => {
@@ -515,19 +515,19 @@ impl DeliveryLog {
                 Answer::Stored(stored)
             }
             Err(WriteError::Job(error)) => {
-                self.tell(Level::Warn, "failed", "outcome=handler_failed", || {
+                self.log(Level::Warn, "failed", "outcome=handler_failed", || {
                     format!("{error}; nothing was stored, the provider will send it again")
                 });
                 Answer::HandlerFailed
             }
             Err(WriteError::Unavailable(reason)) => {
-                self.tell(Level::Warn, "refused", "outcome=unavailable", || reason);
+                self.log(Level::Warn, "refused", "outcome=unavailable", || reason);
                 Answer::Unavailable
             }
         }
     }
 
-    fn tell(&self, level: Level, what: &str, became: &str, why: impl FnOnce() -> String) {
+    fn log(&self, level: Level, what: &str, became: &str, why: impl FnOnce() -> String) {
         let kind = format!("{what} endpoint={}", self.endpoint);
         let detail = || format!(" event_id={} {became}: {}", self.event_id, why());
         logging::limited(level, EVENTS_PER_SECOND, &kind, detail);

@@ -1,7 +1,7 @@
 //! What passes between a front and the service behind it: one complete request, and one response.
 //!
 //! This is the shape of every service here, that of the private listener (probes, page, metrics) included:
-//! `fn(Request) -> Response`. A service is called on a thread that serves nobody else meanwhile, may block until
+//! `fn(Request) -> Response`. A service is called on a thread that does nothing else meanwhile, may block until
 //! [`Request::answer_by`], and never sees a socket: the front has bounded and framed what it is given, and writes what
 //! it returns. tiny_http prints the response.
 
@@ -126,7 +126,7 @@ impl Response {
         if let Err(error) = printed {
             log::error!("a response could not be printed: {error}");
         }
-        // tiny_http lets nobody set Connection, and writes first of all who it is
+        // tiny_http ignores a Connection header, and its first header is Server
         let from = text.windows(2).position(|pair| pair == b"\r\n").map_or(text.len(), |at| at + 2);
         if text[from..].starts_with(b"Server: ") {
             let line = text[from..].windows(2).position(|pair| pair == b"\r\n").map_or(0, |at| at + 2);

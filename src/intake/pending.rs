@@ -1,4 +1,4 @@
-//! A job that was handed to the writer, and its result, which somebody waits for: for a while, or to the end.
+//! The result of a job that was handed to the writer: a thread waits for it up to a deadline, or to the end.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Instant;
@@ -13,7 +13,7 @@ impl<T: Send + 'static> Pending<T> {
     /// What the writer tells the result to, and the end that waits for it.
     pub fn new() -> (impl FnOnce(Result<T, WriteError>) + Send + 'static, Self) {
         let (sender, receiver) = sync_channel(1);
-        // where nobody waits any more, nobody has to be told
+        // the waiting thread may have given up
         let settle = move |result| drop(sender.send(result));
         (settle, Self(receiver))
     }

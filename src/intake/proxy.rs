@@ -1,6 +1,6 @@
 //! Mode `proxy`: the application answers for the event while its sender waits.
 //!
-//! The row is stored and claimed first, in a committed transaction: a second delivery is told to wait, and an
+//! The row is stored and claimed first, in a committed transaction: a second delivery gets 409, and an
 //! application that had it already is not asked again. The call is made on the thread of the delivery's connection,
 //! whose front gives out so many permits for it; no transaction is open during it.
 
@@ -27,7 +27,7 @@ const LEASE_MORE: Duration = Duration::from_secs(2);
 
 /// What came of asking.
 #[derive(Debug)]
-pub enum Asked {
+pub enum ProxyOutcome {
     /// It is processed, or was before.
     Settled(Receipt),
     /// Another delivery of it is with the application, for that long at most.
@@ -47,7 +47,7 @@ pub struct Proxy {
 }
 
 /// What goes on where a sender cannot be kept waiting any longer.
-pub type Later = Box<dyn FnOnce() -> Asked + Send>;
+pub type Later = Box<dyn FnOnce() -> ProxyOutcome + Send>;
 
 impl Proxy {
     /// Asks these applications, by the destination's name.
@@ -59,17 +59,17 @@ impl Proxy {
     /// Claims the event, asks the application, and settles the claim.
     ///
     /// # Errors
-    /// Where that is not done by then: what is left of it, to be done all the same.
+    /// If that takes longer: the rest of the work, which the caller must still run.
     pub fn ask(
         &self,
         endpoint: &Arc<Endpoint>,
         event: VerifiedEvent,
         now_ms: i64,
         answer_by: Instant,
-    ) -> Result<Asked, Later> {
+    ) -> Result<ProxyOutcome, Later> {
         let Some(target) = endpoint.config.forward.first().and_then(|name| self.targets.get(name)) else {
             let reason = "the endpoint has no application".to_owned();
-            return Ok(Asked::NotStored(WriteError::Unavailable(reason)));
+            return Ok(ProxyOutcome::NotStored(WriteError::Unavailable(reason)));
         };
         let call = Call {
             writer: self.writer.clone(),
@@ -125,7 +125,7 @@ struct Call {
 
 /// How far a call has come.
 enum Step {
-    Done(Asked),
+    Done(ProxyOutcome),
     Settling(Settling),
 }
 
@@ -134,10 +134,10 @@ impl Call {
     fn ask(self, claim: Result<Option<Claim>, WriteError>) -> Step {
         match claim {
             Ok(Some(Claim::Ask(claimed))) => Step::Settling(self.run(*claimed)),
-            Ok(Some(Claim::InProgress(left))) => Step::Done(Asked::InProgress(left)),
-            Ok(Some(Claim::Settled(receipt))) => Step::Done(Asked::Settled(receipt)),
-            Ok(None) => Step::Done(Asked::Failed(503)),
-            Err(error) => Step::Done(Asked::NotStored(error)),
+            Ok(Some(Claim::InProgress(left))) => Step::Done(ProxyOutcome::InProgress(left)),
+            Ok(Some(Claim::Settled(receipt))) => Step::Done(ProxyOutcome::Settled(receipt)),
+            Ok(None) => Step::Done(ProxyOutcome::Failed(503)),
+            Err(error) => Step::Done(ProxyOutcome::NotStored(error)),
         }
     }
 
@@ -197,17 +197,17 @@ struct Settling {
 }
 
 impl Settling {
-    fn wait_until(self, by: Instant) -> Result<Asked, Later> {
+    fn wait_until(self, by: Instant) -> Result<ProxyOutcome, Later> {
         let Self { settled, ended } = self;
         match settled.wait_until(by) {
-            Ok(settled) => Ok(ended.asked(settled)),
-            Err(settled) => Err(Box::new(move || ended.asked(settled.wait()))),
+            Ok(settled) => Ok(ended.outcome(settled)),
+            Err(settled) => Err(Box::new(move || ended.outcome(settled.wait()))),
         }
     }
 
-    fn wait(self) -> Asked {
+    fn wait(self) -> ProxyOutcome {
         let settled = self.settled.wait();
-        self.ended.asked(settled)
+        self.ended.outcome(settled)
     }
 }
 
@@ -223,7 +223,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn asked(self, settled: Result<bool, WriteError>) -> Asked {
+    fn outcome(self, settled: Result<bool, WriteError>) -> ProxyOutcome {
         self.held.release(self.row, &self.lease_id);
         let (name, event_id) = (&self.endpoint.config.name, &self.event_id);
         match (settled, self.failure) {
@@ -231,18 +231,18 @@ impl Ended {
                 log::warn!(
                     "failed endpoint={name} event_id={event_id}: the end of a request could not be stored: {error}"
                 );
-                Asked::NotStored(WriteError::Unavailable(error.to_string()))
+                ProxyOutcome::NotStored(WriteError::Unavailable(error.to_string()))
             }
             (Ok(_), Some((status, error))) => {
                 log::warn!("failed endpoint={name} event_id={event_id} outcome=application_failed: {error}");
-                Asked::Failed(status)
+                ProxyOutcome::Failed(status)
             }
-            (Ok(true), None) => Asked::Settled(Receipt { outcome: Outcome::Processed, review: None }),
+            (Ok(true), None) => ProxyOutcome::Settled(Receipt { outcome: Outcome::Processed, review: None }),
             (Ok(false), None) => {
                 log::warn!(
                     "the lease on endpoint={name} event_id={event_id} was lost while the application worked"
                 );
-                Asked::InProgress(LEASE_MORE)
+                ProxyOutcome::InProgress(LEASE_MORE)
             }
         }
     }

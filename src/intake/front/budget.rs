@@ -21,7 +21,7 @@ pub(super) struct Budget {
     /// An address loses a body of its own to a new one only if that has been coming for so long.
     slow_time: Duration,
     bodies: Mutex<Bodies>,
-    /// Memory was given back, or somebody was told to.
+    /// Memory was given back, or a body was evicted.
     changed: Condvar,
 }
 
@@ -31,14 +31,14 @@ struct Bodies {
     of: HashMap<u64, Body>,
 }
 
-/// What one request holds beyond what is free.
+/// The memory of one request beyond its free part.
 struct Body {
     connection: Arc<Connection>,
     since: Instant,
     bytes: usize,
-    /// What it waits for.
+    /// The bytes it waits for.
     wanted: usize,
-    /// It was told to give way: its bytes are about to come back.
+    /// It was evicted: its bytes are about to come back.
     gives_way: bool,
 }
 
@@ -124,8 +124,7 @@ impl Bodies {
         self.held -= self.of.remove(&id).map_or(0, |body| body.bytes);
     }
 
-    /// Has so many give way that all who wait get what they want. Whether something is coming back at
-    /// all, and whether anybody was told to give way.
+    /// Evicts enough bodies for all waiters. Returns whether memory will be freed, and whether anyone was evicted now.
     fn make_room(&mut self, id: u64, bytes_max: usize, slow_time: Duration) -> (bool, bool) {
         let mut told = false;
         loop {

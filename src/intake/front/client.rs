@@ -1,7 +1,7 @@
 //! Who asked, where proxies stand between: the client's address out of what the trusted ones have added.
 //!
 //! Each proxy adds the address it was called from at the end. So the list is read from its end, for as long as the
-//! proxies are trusted: what stands further left was written by somebody else, and may be made up.
+//! proxies are trusted: an address further left was written by the client, and may be made up.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, Shutdown};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -24,11 +25,12 @@ use crate::intake::exchange::{Request, Rest};
 
 /// Serves the connection until either side ends it.
 pub(super) fn serve(shared: &Shared, slot: &Slot) {
+    shared.counters.served.fetch_add(1, Ordering::Relaxed);
     let mut session = Session::new(shared, slot);
     match session.requests() {
         Err(End::Refused(refusal)) => session.refuse(refusal),
         Err(End::Evicted) => {
-            shared.note_refusal(GIVES_WAY, session.client); // who evicted it has told the client
+            shared.note_refusal(GIVES_WAY, session.client); // the evicting thread has sent the response
             session.stream.read_away();
             session.stream.cut();
         }
@@ -56,7 +58,7 @@ struct Session<'a> {
 /// Why there is no next request.
 enum End {
     Refused(Refusal),
-    /// Evicted in a request, and the client told.
+    /// Evicted in a request; the response was sent.
     Evicted,
     /// The client went away, or was made to.
     Closed,
@@ -270,13 +272,13 @@ impl<'a> Session<'a> {
         Request { listener, peer: self.client, method, target, headers, body, answer_by }
     }
 
-    /// Gives an answer although work for it goes on. Permit and memory are held until that is done, so that what is
-    /// stuck never becomes more than there are permits.
+    /// Gives an answer although work for it goes on. Permit and memory are held until that is done, so that there
+    /// are never more stuck requests than permits.
     fn answer_early(&mut self, text: Vec<u8>, rest: Rest) -> End {
         if self.slot.answering().is_ok() && self.write(&text).is_ok() {
             self.part();
         }
-        self.slot.busy().ok(); // not to be evicted; where it was already, the rest is done all the same
+        self.slot.busy().ok(); // keeps it from eviction; an evicted connection finishes the rest as well
         rest();
         End::Closed
     }

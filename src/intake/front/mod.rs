@@ -250,10 +250,9 @@ impl Front {
         let connection = Arc::clone(slot.connection());
         if let Err(error) = self.spawn(slot, work) {
             self.turn_away(&connection.stream, peer, "no thread could be started");
-            drop(connection); // its descriptor may be what is wanted
-            return self.back_off("starting a thread", &error);
+            drop(connection); // frees its descriptor, which accept may lack
+            self.back_off("starting a thread", &error);
         }
-        shared.counters.served.fetch_add(1, Ordering::Relaxed);
     }
 
     fn turn_away(&self, stream: &Stream, peer: Option<IpAddr>, why: &'static str) {
@@ -317,7 +316,7 @@ pub struct Handle {
 
 impl Handle {
     /// Ends the accept loop and gives the open connections so long to send what they are about to: each
-    /// request is still answered, and told that the connection closes. Closing at once would cut off the
+    /// request still gets its response, with `Connection: close`. Closing at once would cut off the
     /// clients whose next request is on its way.
     pub fn last_call(&self, at_most: Duration) {
         self.shared.table.begin_closing();
@@ -326,7 +325,7 @@ impl Handle {
     }
 
     /// Ends the accept loop and closes the connections on which no request has begun. The others
-    /// finish the one they are in, and are told that the connection closes.
+    /// finish their request, with `Connection: close` in the response.
     pub fn stop_accepting(&self) {
         self.shared.table.close_idle();
         self.end_accepting();

@@ -239,7 +239,7 @@ impl Server {
         let result = wait.send(&stream, text).and_then(|()| wait.receive(&stream));
         match result {
             Ok(bytes) => Ok(bytes),
-            // where nobody has it, nobody shall
+            // a request that was not handed over must not be handled later
             _ if self.withdraw(number) => Err(Failure::Dead("it does not hand requests over".to_owned())),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::Late(done)),
             Err(error) => Err(Failure::Broken(error.to_string())),
@@ -271,7 +271,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// tiny_http connects to itself to end, which may hang: nobody waits for that.
+    /// tiny_http connects to itself to end, which may hang: a thread of its own waits for that.
     fn drop(&mut self) {
         let http = self.http.take();
         drop(thread::Builder::new().name("private-end".to_owned()).spawn(move || drop(http)));

@@ -1,5 +1,5 @@
 //! A socket to a client, or to the server of the private listener. Every call on it returns at once; only [`Stream::wait`]
-//! waits, for at most as long as it is told.
+//! waits, until its deadline at most.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -36,7 +36,7 @@ impl Stream {
         or_later(|| send(self, bytes, flags)).map(Option::unwrap_or_default)
     }
 
-    /// Whether bytes have arrived that nobody has read yet; at the end of the input there are none.
+    /// Whether unread bytes have arrived; at the end of the input there are none.
     pub(super) fn has_input(&self) -> bool {
         recv(self, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok_and(|(bytes, _)| bytes > 0)
     }
@@ -59,7 +59,7 @@ impl Stream {
     /// The last words to a client that is not served any further, without waiting for it. Closing
     /// with bytes unread would reset the connection, and the reset could overtake them.
     pub(super) fn turn_away(&self, answer: &[u8]) {
-        self.send(answer).ok(); // a client that is gone is told nothing
+        self.send(answer).ok(); // a client that is gone gets no response
         self.shutdown(Shutdown::Write);
         self.read_away();
     }

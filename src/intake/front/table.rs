@@ -2,8 +2,7 @@
 //! when there are too many.
 //!
 //! A connection whose request is being answered is never evicted: its event may be committed. One
-//! whose request has begun is told so when it has to go; only one that owes and is owed nothing is
-//! closed without a word.
+//! whose request has begun gets a response when it has to go; only an idle one is closed without a response.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -34,7 +33,7 @@ struct Inner {
     slow: u64,
     /// No connection is to come, and the next answer on each says that it is the last.
     closing: AtomicBool,
-    /// Nobody is waited for who has not begun a request.
+    /// Shutdown no longer waits for idle connections.
     closed_to_idle: AtomicBool,
     /// A new connection waits, and an answered one could leave for it.
     crowded: AtomicBool,
@@ -215,8 +214,8 @@ impl Table {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Waits until all have left; those which have not after `at_most` are told to come again, shut
-    /// down and counted.
+    /// Waits until all have left; those still open after `at_most` get a 503, are shut down and
+    /// counted.
     pub(super) fn drain(&self, at_most: Duration) -> usize {
         let state = self.state_at_end(at_most);
         for connection in state.open.values() {
@@ -256,7 +255,7 @@ impl Inner {
             .map(|(index, (_, phase, _))| (Reverse(waiting_since(*phase)), index))
             .collect();
         let now = self.now();
-        // Where an answer is about to make room, nobody else need go who may be about to ask again.
+        // If a response is about to make room, no client that may be about to ask again has to go.
         let is_any_in_progress = state.open.values().any(|connection| connection.is_in_progress());
         let rest = if is_any_in_progress { REST_IN_PROGRESS } else { REST };
         let mut room = Room::Answered;
@@ -354,7 +353,7 @@ impl Connection {
         }
         match phase & KIND {
             READING | INSIDE | BUSY | STARTING => {
-                self.stream.send(&GIVES_WAY.answer()).ok(); // nobody is left to tell
+                self.stream.send(&GIVES_WAY.answer()).ok(); // a client that is gone needs none
                 self.stream.shutdown(Shutdown::Both);
             }
             // Something may have arrived just now: its thread looks.
@@ -365,7 +364,7 @@ impl Connection {
     }
 }
 
-/// What an evicted client is told if its request has begun.
+/// The response to an evicted client whose request has begun.
 pub(super) const GIVES_WAY: Refusal = Refusal::new(Refused::Unavailable, "its connection has to give way");
 
 const KIND_BITS: u32 = 4;
@@ -399,7 +398,7 @@ pub(super) struct Slot {
     connection: Arc<Connection>,
 }
 
-/// Evicted: whoever serves the connection must end. If it was in a request, its client has been told.
+/// Evicted: the thread of the connection must end. If a request had begun, its response was sent.
 #[derive(Debug)]
 pub(super) struct Evicted;
 
@@ -414,7 +413,7 @@ impl Slot {
 
     /// Its thread runs: from now on it may be evicted.
     pub(super) fn start(&self) -> Result<(), Evicted> {
-        let _state = lock(&self.inner.state); // nobody is between looking and waiting
+        let _state = lock(&self.inner.state); // so that no thread is between looking and waiting
         self.inner.changed.notify_all();
         self.idle()
     }
@@ -449,7 +448,7 @@ impl Slot {
         self.enter(BUSY)
     }
 
-    /// From here on nobody else writes to the client.
+    /// From here on no other thread writes to the client.
     pub(super) fn answering(&self) -> Result<(), Evicted> {
         self.enter(ANSWERING)
     }
