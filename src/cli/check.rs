@@ -67,7 +67,7 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
     Err(ConfigError::beyond(config.file.as_deref(), problems, config.warnings))
 }
 
-/// Test events move no money, and the books do not say which were tests.
+/// Test events move no money, so they must not be booked with real ones.
 fn of_either_mode(config: &Config, registry: &Registry) -> Vec<String> {
     let books = |endpoint: &&Endpoint| {
         let names = endpoint.handlers.iter().map(ToString::to_string);
@@ -88,7 +88,7 @@ fn of_either_mode(config: &Config, registry: &Registry) -> Vec<String> {
         .collect()
 }
 
-/// This user may not be the one that `serve` runs as, so that it is no error.
+/// Only a warning: `serve` may run as another user.
 fn data_dir_oddity(data_dir: &Path) -> Option<String> {
     let path = data_dir.display();
     match fs::metadata(data_dir) {

@@ -1,4 +1,4 @@
-//! The development instance: what runs where there is no configuration file at all.
+//! The development instance: what runs without a configuration file.
 //!
 //! Two endpoints in `./inboxd-data`, with the secrets of the environment where they are set and
 //! secrets of its own otherwise.
@@ -10,7 +10,7 @@ use super::secrets::{self, Style};
 use super::values::{Typed, Values};
 use super::{Config, ConfigError, HandlerFacts, Instance, MissingSecrets, Sketch, WithoutSecret, is_absent};
 
-/// Whoever tries things out wants to know why something was refused.
+/// During development the reason for a refusal matters more than the memory.
 const KEEP_REFUSED: u64 = 20;
 
 struct Preset {
@@ -61,7 +61,7 @@ pub(super) fn config(
     Ok(Config { without_secret, ..check::finish(checker, &values(endpoints), None)? })
 }
 
-/// The development instance as far as reading its data goes.
+/// The part of the development instance that reading its data needs.
 pub(super) fn instance() -> Instance {
     Instance {
         data_dir: DATA_DIR.into(),
@@ -89,7 +89,7 @@ fn kept_at(preset: &Preset) -> PathBuf {
     Path::new(DATA_DIR).join(OWN_SECRETS).join(preset.endpoint)
 }
 
-/// What a file would say.
+/// The development instance as a file would describe it.
 fn values(endpoints: Vec<(&Preset, String)>) -> Values {
     let mut file = Values::empty(&FILE, String::new());
     let mut debug = file.below("debug", "debug");

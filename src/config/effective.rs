@@ -183,6 +183,7 @@ mod tests {
     use super::*;
     use crate::config::keys::{Default, Table, key};
     use crate::config::values::Typed;
+    use crate::config::{KeyEntry, MissingSecrets, TableEntry, manual};
 
     const TOKEN: Table =
         Table { header: "admin.token", doc: "", keys: &[key("name", Kind::Text, Default::Required, "")] };
@@ -190,6 +191,40 @@ mod tests {
         Table { header: "admin", doc: "", keys: &[key("token", Kind::Tables(&TOKEN), Default::Unset, "")] };
     const FILE: Table =
         Table { header: "", doc: "", keys: &[key("admin", Kind::Table(&ADMIN), Default::Unset, "")] };
+
+    /// Says something of every table, and leaves every key to its default that has one.
+    const ALL_TABLES: &str = "
+[alert]
+url = \"https://ntfy.sh/x\"
+[endpoint.a]
+provider = \"custom\"
+secrets = [\"env:A\"]
+scheme.signature_header = \"X\"
+[destination.a]
+url = \"http://127.0.0.1:1/\"
+";
+
+    fn shown(file: &str) -> Json {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("inboxd.toml");
+        std::fs::write(dir.path().join("app.db"), "").expect("a file");
+        std::fs::write(&path, file).expect("a file");
+        Config::load(Some(&path), MissingSecrets::ReadNone, Vec::new()).expect("good").to_json()
+    }
+
+    #[test]
+    fn every_declared_key_is_printed() {
+        let own = shown(ALL_TABLES);
+        let embedded = shown("database = \"app.db\"\n[database_options]\n");
+        for TableEntry { header, keys, .. } in manual() {
+            let path = header.trim_matches(['[', ']']).replace("NAME", "a").replace('.', "/");
+            for KeyEntry { name, .. } in keys {
+                let place = if path.is_empty() { format!("/{name}") } else { format!("/{path}/{name}") };
+                let is_printed = [&own, &embedded].iter().any(|config| config.pointer(&place).is_some());
+                assert!(is_printed, "{place}");
+            }
+        }
+    }
 
     #[test]
     fn a_list_of_tables_is_printed_as_it_is_typed() {

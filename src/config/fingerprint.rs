@@ -1,8 +1,8 @@
-//! Fingerprints: how people tell one secret from another without seeing either.
+//! Fingerprints: they distinguish secrets without showing them.
 //!
 //! A plain hash would let whoever reads a log try guesses against it. So the hash has a random key, which is kept
-//! in the data directory and never leaves it. Before the first start, and for a user who may not read that key,
-//! another serves that holds until the machine starts again.
+//! in the data directory and never leaves it. Before the first start, and for a user who may not read that key, a
+//! temporary key is used, which lasts until the next boot.
 
 use std::fs;
 use std::io;
@@ -22,8 +22,8 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// With the key that a start has left in this data directory. Without one (no start yet, or another user's
-    /// directory) fingerprints can be compared with each other, not with those that `serve` shows.
+    /// With the key in this data directory, which the first start makes. Without it (no start yet, or another user's
+    /// directory) fingerprints can be compared with each other, but not with those that `serve` shows.
     pub fn of(data_dir: &Path) -> Self {
         match fs::read(data_dir.join(KEY_FILE)) {
             Ok(key) if key.len() >= 32 => Self { key, is_kept: true },
@@ -33,7 +33,7 @@ impl Fingerprints {
 
     /// As [`Fingerprints::of`]; the key is made where there is none. The directory must exist.
     pub fn kept(data_dir: &Path) -> Self {
-        // without it they are as good for this run
+        // without a kept key, fingerprints are still comparable within this run
         drop(keep(data_dir));
         Self::of(data_dir)
     }
@@ -54,7 +54,7 @@ fn keep(data_dir: &Path) -> io::Result<()> {
     secrets::keep(&data_dir.join(KEY_FILE), secrets::Style::Hex)
 }
 
-/// The same until the machine starts again, and nothing that a log says.
+/// A key that stays the same until the next boot and appears in no log.
 fn passing_key() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| {
         // without random numbers all fingerprints are equal, and so reveal nothing

@@ -59,7 +59,7 @@ pub struct Config {
     pub database: PathBuf,
     /// Set where that file is the application's own.
     pub embedded: Option<Embedded>,
-    /// Where the service manager has made room for sockets, mode 0700; `None`: below `data_dir`.
+    /// The service manager's directory for sockets, mode 0700; `None`: below `data_dir`.
     pub runtime_dir: Option<PathBuf>,
     /// The public base URL, without a final slash; needed by providers that sign the URL.
     pub public_url: Option<String>,
@@ -85,7 +85,7 @@ pub struct Config {
     pub allow_shared_files: bool,
     /// Endpoints of a development instance that are left out because `serve` has made no secret for them yet.
     pub without_secret: Vec<WithoutSecret>,
-    /// Things that are allowed but odd, for `check` and the log at start.
+    /// Allowed but suspicious settings, for `check` and the log at start.
     pub warnings: Vec<String>,
     /// What `check --print` shows.
     effective: Effective,
@@ -119,7 +119,7 @@ pub struct HandlerFacts {
     pub writes_to_notify_only: bool,
 }
 
-/// The `account` of an endpoint that takes events of any account, but of one.
+/// The `account` of an endpoint that takes events of any account, but none without an account.
 pub const ACCOUNT_REQUIRED: &str = "required";
 
 /// What an alert program sees of the daemon's environment.
@@ -136,7 +136,7 @@ pub fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
 pub enum MissingSecrets {
     /// A development instance makes one and keeps it in the data directory: `serve`.
     Make,
-    /// Touch nothing: an endpoint of a development instance is left out and a warning says why. For `send`.
+    /// Change nothing: an endpoint of a development instance is left out with a warning. For `send`.
     Report,
     /// As [`MissingSecrets::Report`], and credentials that only the service can read are left unread, with one
     /// warning. For `check` in a shell.
@@ -168,7 +168,7 @@ impl Config {
 /// operator's shell without the service's environment can still list events.
 #[derive(Debug)]
 pub struct Instance {
-    /// The lock, and what else is not in the database.
+    /// Where the lock and everything outside the database is.
     pub data_dir: PathBuf,
     /// The SQLite file.
     pub database: PathBuf,
@@ -180,7 +180,7 @@ pub struct Instance {
     pub destinations: Vec<String>,
 }
 
-/// An endpoint as far as it says what a stored event would come to. Nothing of it was checked.
+/// The settings of an endpoint that decide what would become of a stored event. They are unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
     /// The endpoint's name.
@@ -218,7 +218,7 @@ impl Instance {
 /// The file to read, or `None` for the development instance.
 fn locate(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
     if let Some(file) = named {
-        // whether it exists is found out by reading it
+        // reading it shows whether it exists
         return Ok(Some(file.to_owned()));
     }
     for file in DEFAULT_FILES.map(Path::new) {
@@ -264,12 +264,12 @@ pub struct ConfigError {
     pub file: Option<PathBuf>,
     /// At least one, in the order of the file.
     pub problems: Vec<Problem>,
-    /// What else was noticed.
+    /// Warnings besides.
     pub warnings: Vec<String>,
 }
 
 impl ConfigError {
-    /// Problems found beyond the file: in what it names.
+    /// Problems in what the file names: the database, folders of SQL.
     pub fn beyond(file: Option<&Path>, problems: Vec<Problem>, warnings: Vec<String>) -> Self {
         Self { file: file.map(Path::to_owned), problems, warnings }
     }

@@ -1,5 +1,5 @@
 //! Secrets: references (`env:VAR`, `file:PATH`, `credential:NAME`), reading, and making new ones. Who else may
-//! read a secret's file is judged in `sharing`, what is odd about a value in `wrapping`.
+//! read a secret's file is checked in `sharing`, suspicious values in `wrapping`.
 //!
 //! No message of this module contains a secret's value, nor a reference that looks like one.
 
@@ -50,7 +50,7 @@ pub(super) struct Reading {
     pub(super) may_repair: bool,
 }
 
-/// A secret that was read, and what is odd about the file's mode.
+/// A secret that was read, with a warning about its file's mode.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) secret: Secret,
@@ -111,7 +111,7 @@ impl Reading {
     fn judge_sharing(&self, file: &File, path: &Path, mode: u32) -> Result<Option<String>, String> {
         let path_shown = path.display();
         let sharing = sharing::of(file, path, mode);
-        // the switch is for files whose group something else sets again and again
+        // the switch is for files whose group is reset by other software
         if matches!(sharing, Sharing::Written) && (!self.allow_shared_files || mode & 0o002 != 0) {
             return Err(format!(
                 "mode {mode:04o} lets others write the secret, and so sign with one of their own; run: chmod 600 {path_shown}"
@@ -130,7 +130,7 @@ impl Reading {
         }
     }
 
-    /// A secret that inboxd has made itself is made private again, as its other files are.
+    /// Secrets that inboxd has made itself become private again, like its other files.
     fn repair(&self, file: &File, mode: u32) -> String {
         if !self.may_repair {
             return format!("mode {mode:04o} lets others read the secret; `inboxd serve` makes it 0600");
@@ -144,16 +144,16 @@ impl Reading {
     }
 }
 
-/// The reference as it may be shown, of a secret that is not to be read.
+/// A secret that stays unread: only its reference is known.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a reference.
 pub(super) fn unread(reference: &str) -> Result<Secret, String> {
     Reference::parse(reference)?;
     Ok(Secret::new(reference, []))
 }
 
-/// Whether only a service manager can have this secret read, and there is none.
+/// Whether this secret is a credential and no service manager has provided it.
 pub(super) fn needs_service(reference: &str) -> bool {
     matches!(Reference::parse(reference), Ok(Reference::Credential(_)))
         && environment(CREDENTIALS_DIRECTORY).is_none()
@@ -243,8 +243,8 @@ fn looks_secret(text: &str) -> bool {
     SECRET_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) || looks_random(text)
 }
 
-/// Long and without any of what divides a name or a path: 24 hex digits or more, or letters of both cases
-/// among digits.
+/// Long and without separators of names or paths: 24 hex digits or more, or digits mixed with letters of both
+/// cases.
 fn looks_random(text: &str) -> bool {
     let has = |of: fn(&u8) -> bool| text.bytes().any(|byte| of(&byte));
     let is_mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
@@ -270,7 +270,7 @@ fn read_file(path: &Path) -> Result<(Vec<u8>, File), String> {
     read_bounded(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
-/// The content, and the same open file, whose mode and owner cannot be exchanged in between.
+/// The content and the open file itself, so that mode and owner are those of the file that was read.
 fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, File)> {
     let file = File::open(path)?;
     let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! Who else may read a secret's file, and whether anybody could change that.
+//! Who else may read a secret's file, and whether the mode can be changed.
 //!
-//! A file whose mode its user can set must be private. Where the mode is given (a Docker or Kubernetes mount,
-//! another owner) advice to change it could not be followed, so that reading is accepted, and writing is not.
+//! A file whose mode this user can set must be private. If the user cannot set it (a Docker or Kubernetes mount,
+//! another owner), other readers are accepted and other writers are not.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ const MOUNTS_OF_ENGINES: [&str; 2] = ["/run/secrets", "/var/run/secrets"];
 pub(super) enum Sharing {
     /// Others may write it.
     Written,
-    /// Others may read it, and whoever runs inboxd cannot change that, because of this.
+    /// Others may read it, and the user who runs inboxd cannot change that, for this reason.
     Given(String),
     /// Others may read it, and the owner could change that.
     Chosen,

@@ -1,6 +1,6 @@
 //! "Did you mean …": the nearest known word.
 
-/// Two edits apart a word is a misspelling; further it is another word.
+/// Up to two edits make a misspelling; more make another word.
 const EDITS_MAX: usize = 2;
 
 /// The known word within two edits of the typed one, if there is one.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 
-/// Why a text is no duration or no size, with what to write instead.
+/// Why a text is not a duration or not a size, with what to write instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitError {
     /// It cannot be read as a duration.
     NotADuration,
-    /// It is a duration of nothing, or less.
+    /// It is zero or negative.
     NotPositive,
-    /// It has a part of a millisecond.
+    /// It has a fraction of a millisecond.
     TooFine,
     /// It counts in months or years.
     NoFixedLength,

@@ -1,8 +1,8 @@
-//! What a secret's value should not have around it or in it: the wrapping that it was carried in.
+//! Wrapping that was copied along with a secret: quotation marks, a name, a byte order mark.
 //!
 //! Docker's `--env-file` keeps quotation marks, an editor on Windows adds a byte order mark, a line is copied with
-//! the name in front of it. No provider's secret looks so, and with one that does nothing verifies. The value is
-//! used as it is; no sentence here quotes it.
+//! the name in front of it. No provider's secret looks like that, and no delivery verifies with one. The value
+//! is used as it is; no message here quotes it.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ const API_KEYS: [(&str, &str); 25] = [
     ("eyJ", "a JSON Web Token"),
 ];
 
-/// Whose API key a secret is, if its beginning says so. What is wrapped around it is not looked at.
+/// Whose API key a secret is, judged by its prefix and ignoring its wrapping.
 pub(super) fn api_key(secret: &Secret) -> Option<&'static str> {
     let bare = bare(secret.expose());
     API_KEYS.iter().find(|(prefix, _)| bare.starts_with(prefix.as_bytes())).map(|(_, whose)| *whose)
@@ -48,7 +48,7 @@ pub(super) fn is_stripe_api_key(secret: &Secret) -> bool {
     api_key(secret).is_some_and(|whose| whose.ends_with("of Stripe"))
 }
 
-/// What is odd about a secret that may be used; each a sentence after its name.
+/// Warnings about a secret that may be used nevertheless; each continues a sentence that begins with its name.
 pub(super) fn oddities(secret: &Secret) -> Vec<Cow<'static, str>> {
     let bytes = secret.expose();
     let mut odd: Vec<Cow<'static, str>> = Vec::new();
@@ -152,7 +152,7 @@ fn has_name_in_front(text: &[u8]) -> bool {
     name.len() >= 3 && is_word && (is_constant || says_so) && rest.trim_ascii().len() >= 6 && rest[0] != b'='
 }
 
-/// The value without what is around it, for looking at its beginning.
+/// The value without its wrapping, for judging its prefix.
 fn bare(bytes: &[u8]) -> &[u8] {
     let text = bytes.trim_ascii();
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);

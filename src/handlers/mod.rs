@@ -72,16 +72,16 @@ pub enum Handled {
     /// As [`Handled::Quarantine`]: the event says that something happened, and not what.
     Thin(String),
     /// Something it needs is not there yet: undo what the handlers wrote, keep the event, and try it again until
-    /// that is there. The sender is answered 2xx: waiting is not its business.
+    /// that is there. The sender is answered 2xx, since it need not wait.
     Park(Park),
 }
 
-/// What an event waits for, and what becomes of it when that does not come.
+/// What an event waits for, and what happens if that does not come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Park {
     /// A thing with its name, such as `order o_1`; no personal data.
     pub waits_for: String,
-    /// How long after its receipt it is still waited for.
+    /// How long the event waits, counted from its receipt.
     pub time_max: Duration,
     /// Whether a review is opened then; otherwise the event is ignored.
     pub asks: bool,
@@ -115,7 +115,7 @@ impl std::error::Error for HandlerError {
 }
 
 impl HandlerError {
-    /// The same with the handler's name, where it has room for one.
+    /// The same with the handler's name, if the error is a sentence.
     fn of(self, handler: &str) -> Self {
         match self {
             Self::Failed(reason) => Self::Failed(format!("handler {handler}: {reason}")),
@@ -156,7 +156,7 @@ pub trait Handler: Send + Sync {
     /// The name used in the configuration and in logs.
     fn name(&self) -> &str;
 
-    /// Whether events of this type are this handler's business at all.
+    /// Whether this handler wants events of this type.
     fn takes(&self, event_type: &str) -> bool;
 
     /// JSON pointers of all that it reads of [`Event::body`]; `None`: it may read everything. Where all
@@ -249,7 +249,7 @@ pub fn run(
 struct Message {
     /// What happened, e.g. `InvoicePaymentBooked`.
     topic: &'static str,
-    /// The effect's own name: however many events tell of it, there is one row.
+    /// The effect's own key: however many events report it, there is one row.
     operation_key: String,
     /// The business object it is about.
     object_id: String,

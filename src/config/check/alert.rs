@@ -1,4 +1,4 @@
-//! `[alert]`: how people learn that something needs them.
+//! `[alert]`: where messages about problems go, and which problems.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub struct Alert {
 /// Where messages go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AlertVia {
-    /// The text is POSTed there, in this shape.
+    /// The message is POSTed there, in this format.
     Url {
         /// As typed.
         url: String,
@@ -201,7 +201,7 @@ impl Checker {
     }
 }
 
-/// Chats that take no plain text, by the addresses that they hand out.
+/// Chats that accept no plain text, recognised by their hosts.
 fn format_by_host(url: &str) -> AlertFormat {
     let url: Option<Uri> = url.parse().ok();
     let host = url.as_ref().and_then(Uri::host).unwrap_or_default().to_ascii_lowercase();

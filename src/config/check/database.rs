@@ -1,4 +1,4 @@
-//! The rules of `data_dir`, `database` and `[database_options]`.
+//! `data_dir`, `database` and `[database_options]`: where the data is.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ impl Checker {
             let rule = "is not a file; name the application's SQLite file, which the application makes";
             self.problem("database", format!("\"{typed}\": {rule}"));
         }
-        // the lock stands beside the file: whoever names the file finds it held
+        // the lock is beside the file, so that every configuration that names the file finds it held
         let mut beside = database.clone().into_os_string();
         beside.push("-inboxd");
         values.show("database", Shown::text(database.display()));

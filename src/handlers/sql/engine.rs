@@ -2,8 +2,8 @@
 //!
 //! Both are installed once, on a connection that nothing was prepared on yet: installing an authorizer
 //! re-prepares every statement. They are switched by a shared mode, which is on only while the user's
-//! SQL is prepared or stepped. A function can neither end a handler nor write by itself: it leaves its
-//! word here and fails the statement, and the handler takes the word up.
+//! SQL is prepared or stepped. A function can neither end a handler nor write: it stores its verdict here and fails
+//! the statement, and the handler then acts on the verdict.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use crate::handlers::shared_tables;
 use crate::store::outbox::{self, Queued};
 use crate::wake::lock;
 
-/// Names that begin so are inboxd's, whether or not there is such a table yet.
+/// Names with this prefix are reserved for inboxd, also for tables that do not exist yet.
 const OWN_PREFIX: &str = "inboxd_";
 
 /// Statements of all handlers and of inboxd itself that stay prepared.
 const STATEMENTS_CACHED: usize = 512;
 
-/// As the outbox's keys are sent: in a header.
+/// The key is sent in a header.
 const KEY_BYTES_MAX: usize = 255;
 
 /// A reason is a sentence for a person.
@@ -36,7 +36,7 @@ const REASON_CHARS_MAX: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Mode {
-    /// inboxd's: nothing is asked.
+    /// inboxd's own: everything is allowed.
     Own = 0,
     /// A handler's file.
     Handler = 1,
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
     Retry(String),
 }
 
-/// An outbox row that a handler asked for; inserted when it has succeeded.
+/// An outbox row that a handler emitted; it is inserted when the handler has succeeded.
 #[derive(Debug)]
 pub(super) struct Emission {
     pub(super) destination: String,
@@ -88,7 +88,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What one run of a handler has said so far.
+/// What one run of a handler has emitted and decided so far.
 #[derive(Debug, Default)]
 struct Call {
     verdict: Option<Verdict>,
@@ -141,7 +141,7 @@ impl Engine {
         })
     }
 
-    /// From now on the user's SQL is judged, until the guard is dropped.
+    /// Switches the authorizer to the user's SQL until the guard is dropped.
     pub(super) fn enter(&self, mode: Mode) -> Entered<'_> {
         self.mode.store(mode as u8, Ordering::Release);
         lock(&self.denied).take();
@@ -250,7 +250,7 @@ impl Engine {
                 self.judge_write(context, table_name, true)
             }
             AuthAction::Delete { table_name } => self.judge_write(context, table_name, false),
-            // full-text tables ask these of themselves, unnoticed by the statement that uses them
+            // full-text tables read these internally, whatever the statement says
             AuthAction::Pragma { pragma_name: "data_version" | "page_size", pragma_value: None } => Ok(()),
             other => Err(describe(&other)),
         }
@@ -276,7 +276,7 @@ impl Engine {
             None => Ok(()),
         };
         match context.action {
-            // how SQLite keeps its own books of what was made; direct writes there it refuses itself
+            // SQLite's own catalogue of what was created; it refuses direct writes there itself
             AuthAction::Insert { table_name }
             | AuthAction::Update { table_name, .. }
             | AuthAction::Delete { table_name }
@@ -319,7 +319,7 @@ pub fn committed_view(database: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(database, flags)
 }
 
-/// The user's SQL is judged while this lives.
+/// While this exists, the authorizer judges the user's SQL.
 pub(super) struct Entered<'a> {
     engine: &'a Engine,
 }
@@ -330,7 +330,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Never called by a schema: a trigger or view of the file must not speak for a handler.
+/// Not callable from a schema: a trigger or view of the file must not decide for a handler.
 fn flags() -> FunctionFlags {
     FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY
 }

@@ -1,7 +1,7 @@
 //! The handler `sql:DIR`: the user's own SQL, run in the event's transaction.
 //!
 //! One file per event type (`invoice.paid.sql`), `_default.sql` for the rest, `schema.sql` at a start.
-//! The files are read and tried when inboxd starts or is told to reload, all of them or none; an event
+//! The files are read and tried at a start and at a reload, all of them or none; an event
 //! never names a path. What the SQL may do is decided by [`Engine`]'s authorizer, how long it may take
 //! by the writer. An error of the user's SQL is a failed handler; its text goes to the log and to
 //! `last_error`, never into an answer.
@@ -110,7 +110,7 @@ impl Handler for SqlHandler {
         self.current().of(event_type).is_some()
     }
 
-    /// Nothing of the tree: a large body costs no more than its text.
+    /// Nothing of the tree, so a large body costs only the memory of its text.
     fn reads(&self) -> Option<&[&'static str]> {
         Some(&[])
     }
@@ -164,13 +164,13 @@ impl Handler for SqlHandler {
 /// What `check` found in a folder.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What keeps it from being used.
+    /// Mistakes; with any of them the folder is not used.
     pub mistakes: Vec<Mistake>,
     /// Files that are not used.
     pub unused: Vec<String>,
     /// The destinations that its files name.
     pub sends_to: BTreeSet<String>,
-    /// What is allowed and seldom meant.
+    /// Allowed, but rarely intended.
     pub doubts: Vec<Mistake>,
 }
 

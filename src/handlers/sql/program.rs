@@ -1,7 +1,7 @@
 //! From files to programs: what a folder holds, cut into statements and tried against the database.
 //!
 //! Nothing here runs for an event. A program exists only when every one of its statements could be
-//! prepared under the authorizer and names no parameter that there is not.
+//! prepared under the authorizer and names only parameters that exist.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -264,7 +264,7 @@ fn step(
     Ok(Step { sql: piece.text.to_owned(), line, parameters })
 }
 
-/// What is allowed in the files and seldom meant.
+/// Warnings: allowed in the files, but rarely intended.
 pub(super) fn doubts(sources: &Sources) -> Vec<Mistake> {
     let schema = sources.schema.iter().map(|text| (SCHEMA, text.as_str()));
     let files = sources.files.iter().map(|(file, text)| (file.as_str(), text.as_str()));

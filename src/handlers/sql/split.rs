@@ -1,7 +1,7 @@
 //! Cuts a file into its statements and knows where each begins.
 //!
-//! It knows as much of SQL's lexical shape as that takes: comments, quotes, and that a trigger's body
-//! ends at `; END ;`. What a statement means is SQLite's business alone.
+//! It knows only the lexical rules that this needs: comments, quotes, and that a trigger's body ends at `; END ;`.
+//! What a statement means is left to SQLite.
 
 /// One statement of a file, without the semicolon that ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) fn silent_clauses(sql: &str) -> Vec<(usize, String)> {
             ["INSERT" | "UPDATE", "OR", "IGNORE" | "REPLACE"] | ["ON", "CONFLICT", "IGNORE" | "REPLACE"] => {
                 Some((tokens[index].start, words.join(" ")))
             }
-            // the second half of INSERT OR REPLACE INTO is told already
+            // the second half of INSERT OR REPLACE INTO is reported already
             ["REPLACE", "INTO", _] if index.checked_sub(1).is_none_or(|before| word(before) != "OR") => {
                 Some((tokens[index].start, "REPLACE INTO".to_owned()))
             }
