@@ -217,6 +217,23 @@ fn every_exit_code_is_in_the_manual_and_no_other() {
 }
 
 #[test]
+fn every_kind_of_review_is_in_the_manual() {
+    let source = read("src/store/reviews.rs");
+    let words = source.split("fn as_str").nth(1).unwrap().split("\n    }\n").next().unwrap();
+    let kinds: Vec<_> = words.split('"').skip(1).step_by(2).collect();
+    assert!(kinds.len() > 5 && kinds.contains(&"replay"), "{kinds:?}");
+    let manual = read("docs/operating.md");
+    let section =
+        manual.split("\n## What waits for a person\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    for kind in kinds {
+        assert!(
+            section.contains(&format!("kind `{kind}`")),
+            "docs/operating.md does not explain reviews of kind {kind}"
+        );
+    }
+}
+
+#[test]
 fn every_provider_is_in_the_manual() {
     let manual = read("docs/providers.md");
     let table = manual.split("\n\n").find(|block| block.starts_with("| kind |")).unwrap();

@@ -64,7 +64,7 @@ fn an_event_is_shown_with_its_deliveries_its_handlers_its_effects_and_what_was_d
 
     let void = daemon.inboxd(&["events", "show", "evt_void"]).stdout;
     assert!(
-        void.contains("review 1 (quarantined, closed 2")
+        void.contains("review 1 (contradiction, closed 2")
             && void.contains("; decided: the customer was right"),
         "{void}"
     );
