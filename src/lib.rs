@@ -64,6 +64,7 @@ mod providers;
 mod signature;
 mod outgoing;
 mod logging;
+mod measure;
 mod clock;
 mod encode;
 mod wake;

@@ -57,12 +57,33 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
     ),
     ("store/inbox/failures.rs", "ENDPOINTS", "a table of a bounded number of rows, once a minute"),
     ("store/inbox/failures.rs", "REMOVE_OLDEST", "the oldest of a bounded number of rows"),
+    ("store/outbox/browse.rs", "MARKS", "a row for each destination"),
+    (
+        "store/outbox/browse.rs",
+        "UNDELIVERED",
+        "the index of what is undelivered, for a page or a scrape; delivered rows are not read",
+    ),
+    ("store/outbox/browse.rs", "SENDING", "the index of what is being sent: a few rows"),
+    ("store/outbox/browse.rs", "DEAD", "the index of what was given up: a person is asked about each"),
+    ("store/reviews.rs", "OPEN_BY_KIND", "the index of open reviews: a person is asked about each"),
+    ("store/reviews.rs", "GROUPS", "the index of open reviews, up to a limit, for a person"),
+    ("store/inbox/browse.rs", "COUNTS", "the counters: a row for each endpoint and state"),
+    ("store/inbox/failures.rs", "BY_ENDPOINT", "a table of a bounded number of rows, by a reader"),
     ("store/reviews.rs", "LIST", "questions to people, with a limit"),
     ("store/reviews.rs", "OPEN_COUNT", "the index of open reviews: a person is asked about each"),
 ];
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
+    (
+        "store/minutes.rs",
+        "SINCE",
+        "the counters of a day: a few thousand rows, however many events there are",
+    ),
+    ("store/reviews.rs", "GROUPS", "open reviews, up to a limit"),
+    ("store/inbox/browse.rs", "CHOSEN", "what waits and matches, up to a limit"),
+    ("store/inbox/browse.rs", "OLDEST", "a row for each state in which events wait"),
+    ("books/ledger.rs", "LINES_OF", "the lines of one fact"),
     ("store/inbox/mod.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
     ("store/inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
     ("books/ledger.rs", "WITH_KEYS", "the lines of one event's facts"),

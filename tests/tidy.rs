@@ -18,6 +18,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "background",
             "background::worker",
             "background::dispatcher",
+            "admin::site",
+            "admin::login",
+            "admin::people",
             "intake::front",
             "intake::exchange",
             "intake::answer",
@@ -45,6 +48,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "background::worker",
         &[
+            "measure",
             "work::endpoint",
             "work::content",
             "work::screen",
@@ -62,6 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "background::dispatcher",
         &[
+            "measure",
             "work::target",
             "work::lease",
             "work::retry",
@@ -96,7 +101,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("background::upkeep", &["work::timeline", "config", "store::open", "store::writer", "clock"]),
-    ("background::noting", &["intake::deliveries", "store::writer", "store::meta", "clock"]),
+    (
+        "background::noting",
+        &["measure", "store::minutes", "intake::deliveries", "store::writer", "store::meta", "clock"],
+    ),
     (
         "background::alerts",
         &[
@@ -116,6 +124,64 @@ const EDGES: &[(&str, &[&str])] = &[
     ("background::stop", &["store::writer", "wake"]),
     ("admin", &[]),
     (
+        "admin::site",
+        &[
+            "intake::front",
+            "intake::exchange",
+            "intake::deliveries",
+            "config",
+            "store::writer",
+            "store::inbox",
+            "store::outbox",
+            "clock",
+            "wake",
+        ],
+    ),
+    (
+        "admin::pages",
+        &[
+            "admin::running",
+            "admin::bulk",
+            "admin::filter",
+            "admin::jobs",
+            "admin::chart",
+            "admin::json",
+            "admin::frame",
+            "admin::login",
+            "admin::http",
+            "admin::reading",
+            "intake::exchange",
+            "intake::refused",
+            "books::ledger",
+            "store",
+            "store::inbox",
+            "store::outbox",
+            "store::reviews",
+            "store::meta",
+            "store::audit",
+            "store::minutes",
+            "store::overview",
+            "logging",
+            "encode",
+        ],
+    ),
+    (
+        "admin::running",
+        &[
+            "intake::front",
+            "intake::exchange",
+            "intake::deliveries",
+            "config",
+            "store::open",
+            "clock",
+            "wake",
+        ],
+    ),
+    (
+        "admin::bulk",
+        &["config", "store::writer", "store::inbox", "store::outbox", "store::reviews", "clock", "terminal"],
+    ),
+    (
         "admin::acts",
         &[
             "work::hand_on",
@@ -128,12 +194,34 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("admin::retry", &["work::hand_on", "config", "store", "store::inbox", "store::outbox"]),
+    ("admin::filter", &["config", "store::inbox", "store::outbox", "store::reviews"]),
+    ("admin::jobs", &["clock", "wake"]),
+    ("admin::metrics", &["store", "store::inbox", "store::outbox", "store::reviews", "logging", "measure"]),
+    ("admin::chart", &[]),
+    ("admin::json", &[]),
+    ("admin::frame", &["config", "terminal"]),
+    ("admin::login", &["config", "encode", "wake"]),
+    ("admin::http", &["intake::exchange", "encode"]),
+    ("admin::reading", &["store", "store::open"]),
     ("admin::people", &[]),
     ("intake", &[]),
-    ("intake::front", &["intake::exchange", "intake::answer", "intake::permit", "logging", "wake"]),
+    (
+        "intake::front",
+        &[
+            "intake::exchange",
+            "intake::answer",
+            "intake::permit",
+            "intake::refused",
+            "logging",
+            "measure",
+            "clock",
+            "wake",
+        ],
+    ),
     (
         "intake::deliveries",
         &[
+            "measure",
             "intake::front",
             "intake::exchange",
             "intake::answer",
@@ -206,6 +294,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "work::apply",
         &[
+            "measure",
             "work",
             "work::endpoint",
             "work::content",
@@ -274,12 +363,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["verify", "providers", "signature", "outgoing", "terminal"]),
     ("store", &[]),
     ("store::open", &["store::meta", "clock", "failpoint"]),
-    ("store::writer", &["store::open", "wake", "failpoint"]),
+    ("store::writer", &["measure", "store::open", "wake", "failpoint"]),
     ("store::inbox", &["store::page", "verify", "signature"]),
     ("store::outbox", &["store::page", "encode"]),
     ("store::reviews", &[]),
     ("store::meta", &[]),
     ("store::audit", &[]),
+    ("store::minutes", &[]),
     ("store::page", &[]),
     ("store::query", &[]),
     (
@@ -291,6 +381,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("signature", &["encode"]),
     ("outgoing", &["encode"]),
     ("logging", &["clock", "wake", "terminal"]),
+    ("measure", &["wake"]),
     ("clock", &[]),
     ("encode", &[]),
     ("wake", &[]),
@@ -315,6 +406,7 @@ const TABLES: &[(&str, &str)] = &[
     ("orders", "books::orders"),
     ("inboxd_meta", "store::meta"),
     ("inboxd_audit", "store::audit"),
+    ("inboxd_minutes", "store::minutes"),
     ("outbox", "store::outbox"),
     ("outbox_attempts", "store::outbox"),
     ("outbox_destinations", "store::outbox"),
@@ -334,6 +426,7 @@ const DEPENDENCIES: &[&str] = &[
     "jiff",
     "listenfd",
     "log",
+    "maud",
     "p256",
     "rusqlite",
     "rustix",
@@ -574,6 +667,16 @@ fn direct_dependencies_are_the_ones_agreed_on() {
         .collect();
     direct.sort_unstable();
     assert_eq!(direct, DEPENDENCIES);
+}
+
+/// What strangers wrote reaches a page through maud's escaping alone.
+#[test]
+fn no_page_is_made_of_text_that_was_not_escaped() {
+    let modules = modules();
+    let pages = modules.iter().filter(|(module, _)| module.starts_with("admin"));
+    let raw: Vec<_> =
+        pages.filter(|(_, text)| text.contains("PreEscaped")).map(|(module, _)| module).collect();
+    assert!(raw.is_empty(), "{raw:?}");
 }
 
 #[test]

@@ -74,14 +74,6 @@ impl Trail {
     }
 }
 
-/// A filter as the audit trail keeps it: what was asked for, without what does not matter.
-pub fn typed(mut filter: Value) -> Value {
-    if let Some(filter) = filter.as_object_mut() {
-        filter.retain(|_, value| !value.is_null());
-    }
-    filter
-}
-
 /// Puts one event back to work.
 ///
 /// # Errors

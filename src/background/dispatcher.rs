@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::clock::SetBack;
 use crate::config::{Destination, Order};
+use crate::measure;
 use crate::outgoing::{Answer, NoAnswer};
 use crate::store::Transaction;
 use crate::store::outbox;
@@ -177,6 +178,7 @@ impl Dispatcher {
             let steady_ms = tick.steady_ms + (settled_at_ms - now_ms);
             began.age_ms(since_ms, settled_at_ms, steady_ms)
         });
+        measure::ATTEMPTS.record(&claimed.destination, result_word(&answer), start.elapsed());
         let (sign, verdict) = self.judge(&claimed, &answer, (settled_at_ms, failing_for_ms), random);
         let circuit = lock(&self.circuit).tell(sign, settled_at_ms, random);
         Arc::new(Settlement { claimed, ending: ending(&answer), verdict, circuit, settled_at_ms })
@@ -312,6 +314,19 @@ impl Poller for Dispatcher {
                 Step::after_failure()
             }
         }
+    }
+}
+
+/// The class of an answer, for the counts.
+fn result_word(answer: &Result<Answer, NoAnswer>) -> &'static str {
+    match answer {
+        Ok(Answer { status: 200..=299, .. }) => "2xx",
+        Ok(Answer { status: 300..=399, .. }) => "3xx",
+        Ok(Answer { status: 400..=499, .. }) => "4xx",
+        Ok(Answer { status: 500..=599, .. }) => "5xx",
+        Ok(_) => "other",
+        Err(error) if error.is_final => "blocked",
+        Err(_) => "no_answer",
     }
 }
 

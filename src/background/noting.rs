@@ -6,7 +6,9 @@ use super::given_up;
 use super::stop::Stop;
 use crate::clock;
 use crate::intake::deliveries::Answers;
+use crate::measure::{self, Fresh};
 use crate::store::meta;
+use crate::store::minutes::{self, Counted};
 use crate::store::writer::WriterHandle;
 
 /// The pause between two notes of the answer counts.
@@ -32,11 +34,12 @@ pub(super) fn note_answers(
     patience: &[(String, Duration)],
     stop: &Stop,
 ) {
-    let mut noted = None;
+    let (mut noted, mut uncounted) = (None, Vec::new());
     let mut is_running = true;
     for round in (0..MINUTE_ROUNDS).cycle() {
         if round == 0 || !is_running {
             note_alive(writer);
+            note_minute(writer, &mut uncounted);
         }
         if round == 0 && is_running {
             ask_about_failures(writer, patience);
@@ -54,6 +57,36 @@ pub(super) fn note_answers(
             return;
         }
         is_running = stop.pause(ANSWERS_EVERY);
+    }
+}
+
+/// Adds what was counted since the last look to this minute. What cannot be written now waits in `uncounted`.
+fn note_minute(writer: &WriterHandle, uncounted: &mut Vec<Counted>) {
+    for (counts, prefix) in
+        [(&measure::DELIVERIES, ""), (&measure::WORKED, ""), (&measure::ATTEMPTS, "outbox_")]
+    {
+        let fresh = counts.take().into_iter();
+        uncounted.extend(fresh.map(|(endpoint, outcome, fresh)| counted(endpoint, prefix, outcome, fresh)));
+    }
+    let (now_ms, all) = (clock::now_ms(), uncounted.clone());
+    let written = writer.run(move |tx| {
+        minutes::add(tx, minutes::minute_of(now_ms), &all)?;
+        Ok(minutes::remove_old(tx, now_ms)?)
+    });
+    match written {
+        Ok(_) => uncounted.clear(),
+        Err(error) => log::debug!("could not write the counts of this minute yet: {error}"),
+    }
+}
+
+fn counted(endpoint: String, prefix: &str, outcome: &str, fresh: Fresh) -> Counted {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    Counted {
+        endpoint,
+        outcome: format!("{prefix}{outcome}"),
+        count: number(fresh.count),
+        sum_ms: number(fresh.sum_ms),
+        max_ms: number(fresh.max_ms),
     }
 }
 

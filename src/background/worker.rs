@@ -12,8 +12,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::poller::{self, Poller, Step, Tick, Unsettled};
-use crate::clock::SetBack;
+use crate::clock::{self, SetBack};
 use crate::config::Mode;
+use crate::measure;
 use crate::store::Transaction;
 use crate::store::inbox::State;
 use crate::store::inbox::queue::{self, ClaimTerms, Claimed, Claims, ErrorClass, Exhausted};
@@ -189,6 +190,8 @@ impl Worker {
         let Claimed { endpoint, event_id, attempt, .. } = &**claimed;
         let (class, error) = match result {
             Ok(Some(state)) => {
+                let took_ms = clock::now_ms().saturating_sub(claimed.received_at_ms).max(0);
+                measure::WORKED.record(endpoint, "worked", Duration::from_millis(took_ms.unsigned_abs()));
                 let state = state.as_str();
                 log::debug!(
                     "worked endpoint={endpoint} event_id={event_id} attempt={attempt} outcome={state}"

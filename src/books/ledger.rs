@@ -225,6 +225,75 @@ pub fn each<E: From<rusqlite::Error>>(
     Ok(())
 }
 
+/// One line as people are shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The row; rises with the order of commits.
+    pub id: i64,
+    /// The fact's own name.
+    pub entry_key: String,
+    /// What it is about, e.g. `invoice:in_1`.
+    pub object: String,
+    /// e.g. `payment`
+    pub kind: String,
+    /// In minor units.
+    pub amount: i64,
+    /// Lower case.
+    pub currency: String,
+    /// The event that was first to tell.
+    pub event_id: String,
+    /// The endpoint of that event.
+    pub endpoint: String,
+    /// When it was booked, in milliseconds since the epoch.
+    pub booked_at_ms: i64,
+}
+
+/// The latest lines before row `before`, newest first, at most `limit`; or with `about` (an object such as
+/// `charge:ch_1`, or an invoice's id) those about it.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn page(
+    conn: &Connection,
+    about: Option<&str>,
+    before: Option<i64>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Line>> {
+    let before = before.unwrap_or(i64::MAX);
+    match about {
+        Some(about) => conn.prepare_cached(LINES_OF)?.query_map((about, before, limit), line)?.collect(),
+        None => conn.prepare_cached(LINES)?.query_map((before, limit), line)?.collect(),
+    }
+}
+
+fn line(row: &Row<'_>) -> rusqlite::Result<Line> {
+    Ok(Line {
+        id: row.get("id")?,
+        entry_key: row.get("entry_key")?,
+        object: row.get("object")?,
+        kind: row.get("kind")?,
+        amount: row.get("amount")?,
+        currency: row.get("currency")?,
+        event_id: row.get("event_id")?,
+        endpoint: row.get("endpoint")?,
+        booked_at_ms: row.get("booked_at_ms")?,
+    })
+}
+
+const LINES: &str = "
+    SELECT id, entry_key, object, kind, amount, currency, event_id, endpoint, booked_at_ms
+      FROM main.ledger_entries
+     WHERE id < ?1
+     ORDER BY id DESC
+     LIMIT ?2";
+
+const LINES_OF: &str = "
+    SELECT id, entry_key, object, kind, amount, currency, event_id, endpoint, booked_at_ms
+      FROM main.ledger_entries
+     WHERE object IN (?1, 'invoice:' || ?1) AND id < ?2
+     ORDER BY id DESC
+     LIMIT ?3";
+
 fn from_row(row: &Row<'_>) -> rusqlite::Result<Entry> {
     Ok(Entry {
         entry_key: row.get("entry_key")?,

@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 use serde_json::Value;
 
 mod args;
+mod admin;
 mod audit;
 mod allocator;
 mod failure;
@@ -111,6 +112,8 @@ pub(crate) enum Verb {
     Reviews(reviews::ReviewsVerb),
     Resolve(reviews::ResolveArgs),
     #[command(subcommand)]
+    Admin(admin::AdminVerb),
+    #[command(subcommand)]
     Audit(audit::AuditVerb),
     #[command(subcommand)]
     Outbox(outbox::OutboxVerb),
@@ -141,6 +144,7 @@ impl Verb {
             Self::Retry(args) => retry::run(args, context),
             Self::Reviews(verb) => reviews::run(verb, context),
             Self::Resolve(args) => reviews::resolve(args, context),
+            Self::Admin(verb) => admin::run(verb, context),
             Self::Audit(verb) => audit::run(verb, context),
             Self::Outbox(verb) => outbox::run(verb, context),
             Self::Purge(args) => purge::run(args, context),

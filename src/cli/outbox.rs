@@ -1,6 +1,7 @@
 //! `outbox`: shows what is sent to destinations, and lets a person retry, pause and resume it.
 
 use crate::admin::acts::{self, Requeued, Trail};
+use crate::admin::filter::outbox_json;
 use crate::clock;
 use crate::config::Instance;
 use crate::store::outbox::{self, Attempt, Filter, Operation};
@@ -237,7 +238,7 @@ fn retry(args: &OutboxRetryArgs, context: &Context) -> Result<(), Failure> {
         });
         return Err(Failure::new(Exit::Refused, format!("would retry {count}{ends}; add --yes to do it")));
     }
-    retry_all(&conn, &instance, &chosen, as_typed(&filter))
+    retry_all(&conn, &instance, &chosen, outbox_json(&filter))
 }
 
 /// In stretches: deliveries come in between.
@@ -263,23 +264,6 @@ fn retry_all(
         }
     }
     Ok(())
-}
-
-/// A filter as the audit trail keeps it: by the names of the flags.
-fn as_typed(filter: &Filter) -> Value {
-    let Filter { destination, endpoint, topic, object_id, state, since_ms, until_ms, error, event_id } =
-        filter;
-    acts::typed(json!({
-        "destination": destination,
-        "endpoint": endpoint,
-        "type": topic,
-        "object": object_id,
-        "state": state,
-        "since_ms": since_ms,
-        "until_ms": until_ms,
-        "error": error,
-        "event": event_id,
-    }))
 }
 
 /// The rows that wait or were given up, with the time they were queued. The oldest first: where order counts, it is the

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admin::acts::{self, Trail};
+use crate::admin::filter::events_json;
 use crate::admin::retry::{Fate, requeue};
 use crate::clock;
 use crate::config::Instance;
@@ -10,7 +11,6 @@ use crate::store::Connection;
 use crate::store::inbox::{self, Filter, Tally};
 use crate::terminal::printable;
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::conflicts;
 use super::events::{FAILING, Filters, filter};
@@ -137,7 +137,7 @@ fn retry_all(
     most: i64,
 ) -> Result<BTreeMap<Fate, (i64, String)>, Failure> {
     let mut fates = BTreeMap::new();
-    let mut trail = Trail { by: store::by(), act: "retry", filter: as_typed(filter), row: None };
+    let mut trail = Trail { by: store::by(), act: "retry", filter: events_json(filter), row: None };
     let (mut after_id, mut count) = (0, 0);
     loop {
         let events = inbox::list_after(conn, filter, after_id, STRETCH).map_err(read_failed)?;
@@ -166,20 +166,6 @@ fn retry_all(
             return Ok(fates);
         }
     }
-}
-
-/// A filter as the audit trail keeps it: by the names of the flags.
-fn as_typed(filter: &Filter) -> Value {
-    let Filter { endpoint, event_type, object_id, state, since_ms, until_ms, error } = filter;
-    acts::typed(json!({
-        "endpoint": endpoint,
-        "type": event_type,
-        "object": object_id,
-        "state": state,
-        "since_ms": since_ms,
-        "until_ms": until_ms,
-        "error": error,
-    }))
 }
 
 /// Ignored events are retried only if the filter asks for them: to ignore them was not a mistake.

@@ -35,8 +35,9 @@ mod wrapping;
 
 pub use check::url_problem;
 pub use check::{
-    Address, Alert, AlertFormat, AlertOn, AlertVia, BodyFormat, Destination, Embedded, Endpoint, HandlerName,
-    Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Retention, Sign, Worker,
+    Address, Admin, AdminToken, Alert, AlertFormat, AlertOn, AlertVia, BodyFormat, Destination, Embedded,
+    Endpoint, HandlerName, Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Retention,
+    Role, Sign, Worker,
 };
 pub use development::development_secret;
 pub use fingerprint::Fingerprints;
@@ -77,6 +78,8 @@ pub struct Config {
     pub retention: Retention,
     /// How stored events are worked on.
     pub worker: Worker,
+    /// Who may see the pages of the private listener.
+    pub admin: Admin,
     /// Where alerts go; `None`: nowhere.
     pub alert: Option<Alert>,
     /// `debug.keep_refused`: so many of the latest refused deliveries are kept in memory.

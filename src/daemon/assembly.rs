@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{StartError, WAIT_TOLD_EVERY};
-use crate::config::{Config, Endpoint, HandlerName, Problem, Sign};
+use crate::admin::site::Configured;
+use crate::config::{Config, Endpoint, HandlerName, Instance, Mode, Problem, Sign, Sketch};
 use crate::handlers::sql::{self, Engine, SqlHandler, SqlScope};
 use crate::handlers::{Handler, Registry};
 use crate::store::open::{self, Home, OpenError};
@@ -280,4 +281,39 @@ fn sql_scope(config: &Config) -> SqlResult<SqlScope> {
         own_tables: open::own_tables(home(config))?,
         destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),
     })
+}
+
+/// What the pages and the acts need to know of the configuration.
+pub(super) fn shown(config: &Config) -> Configured {
+    let sketch = |endpoint: &Endpoint| Sketch {
+        name: endpoint.name.clone(),
+        is_proxy: endpoint.mode == Mode::Proxy,
+        handlers: endpoint.handlers.iter().map(ToString::to_string).collect(),
+        forward: endpoint.forward.clone(),
+        livemode: endpoint.livemode,
+        account: endpoint.account.clone(),
+    };
+    let instance = Instance {
+        data_dir: config.data_dir.clone(),
+        database: config.database.clone(),
+        endpoints: config.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect(),
+        sketches: config.endpoints.iter().map(sketch).collect(),
+        destinations: config.destinations.iter().map(|destination| destination.name.clone()).collect(),
+    };
+    Configured { instance, effective: effective(config), hosts: config.admin.hosts.clone() }
+}
+
+/// The configuration in effect as a page shows it. Whoever knows the URL of a chat's hook can write there, so that it is
+/// left out.
+fn effective(config: &Config) -> String {
+    let mut section = String::new();
+    let text = config.to_toml();
+    let lines = text.lines().map(|line| {
+        if line.starts_with('[') {
+            line.clone_into(&mut section);
+        }
+        let is_hook = section == "[alert]" && line.trim_start().starts_with("url");
+        if is_hook { "url = \"…\" # not shown: whoever knows it can write there" } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -17,6 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{StartError, spawn};
+use crate::admin::login::Logins;
+use crate::admin::people;
+use crate::clock;
+use crate::config::Address;
 use crate::intake::deliveries::App;
 use crate::store::open;
 
@@ -36,6 +40,11 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 pub enum Ask {
+    /// A link that opens the private listener's page once.
+    AdminLink {
+        /// The user who asks.
+        uid: u32,
+    },
     /// All kept refused deliveries, the oldest first.
     RefusedList,
     /// One of these deliveries.
@@ -69,6 +78,15 @@ impl From<io::Error> for NoAnswer {
     }
 }
 
+/// The private listener, and who is let in.
+#[derive(Debug)]
+pub(super) struct Door {
+    /// Makes links.
+    pub(super) logins: Arc<Logins>,
+    /// Where the listener is; `None`: it is off.
+    pub(super) address: Option<Address>,
+}
+
 /// The socket at work; dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -76,7 +94,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn open(run_dir: &Path, app: &Arc<App>) -> Result<Self, StartError> {
+    pub(super) fn open(run_dir: &Path, app: &Arc<App>, door: Door) -> Result<Self, StartError> {
         let control = Self { socket: run_dir.join(NAME) };
         control.remove();
         let failed = |error: io::Error| {
@@ -85,7 +103,7 @@ impl Control {
         let listener = UnixListener::bind(&control.socket).map_err(failed)?;
         fs::set_permissions(&control.socket, Permissions::from_mode(0o600)).map_err(failed)?;
         let app = Arc::downgrade(app);
-        spawn("control", move || serve(&listener, &app))?;
+        spawn("control", move || serve(&listener, &app, &door))?;
         Ok(control)
     }
 
@@ -101,11 +119,11 @@ impl Drop for Control {
 }
 
 /// Ends with the process. It holds only a weak reference to the app, because the writer waits for the app's end.
-fn serve(listener: &UnixListener, app: &Weak<App>) {
+fn serve(listener: &UnixListener, app: &Weak<App>, door: &Door) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
-                if let Err(error) = answer(&stream, app) {
+                if let Err(error) = answer(&stream, app, door) {
                     log::debug!("the command line was not answered: {error}");
                 }
             }
@@ -117,12 +135,13 @@ fn serve(listener: &UnixListener, app: &Weak<App>) {
     }
 }
 
-fn answer(stream: &UnixStream, app: &Weak<App>) -> io::Result<()> {
+fn answer(stream: &UnixStream, app: &Weak<App>, door: &Door) -> io::Result<()> {
     stream.set_read_timeout(Some(TIME_MAX))?;
     stream.set_write_timeout(Some(TIME_MAX))?;
     let mut request = String::new();
     BufReader::new(stream).take(REQUEST_BYTES_MAX).read_line(&mut request)?;
     let lines = match (serde_json::from_str(&request), app.upgrade()) {
+        (Ok(Ask::AdminLink { uid }), Some(_)) => vec![door.link(uid)],
         (Ok(ask), Some(app)) => respond(&app, ask),
         (Ok(_), None) => vec![json!({"error": "missing", "why": "the daemon is stopping"})],
         (Err(error), _) => {
@@ -134,11 +153,36 @@ fn answer(stream: &UnixStream, app: &Weak<App>) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
+impl Door {
+    /// Whoever can reach this socket is this user or root, and says who asked.
+    fn link(&self, uid: u32) -> Value {
+        let Some(address) = &self.address else { return json!({ "error": "off" }) };
+        let actor = format!("link:{}", people::name_of(uid));
+        let token = match self.logins.make_link(&actor, clock::steady_ms()) {
+            Ok(token) => token,
+            Err(error) => {
+                return json!({ "error": "missing", "why": format!("the system gives no random numbers: {error}") });
+            }
+        };
+        match address {
+            Address::Unix(path) => {
+                json!({ "url": format!("http://localhost:8788/login?token={token}"), "socket": path.display().to_string() })
+            }
+            Address::Tcp(tcp) if tcp.ip().is_unspecified() => {
+                json!({ "url": format!("http://localhost:{}/login?token={token}", tcp.port()) })
+            }
+            Address::Tcp(tcp) => json!({ "url": format!("http://{tcp}/login?token={token}") }),
+            Address::Systemd => json!({ "error": "missing", "why": "the address is the service manager's" }),
+        }
+    }
+}
+
 fn respond(app: &App, ask: Ask) -> Vec<Value> {
     let kept = app.refused();
     let missing = |why: &str| vec![json!({"error": "missing", "why": why})];
     let number = match ask {
         _ if !kept.is_on() => return vec![json!({"error": "off"})],
+        Ask::AdminLink { .. } => return Vec::new(),
         Ask::RefusedList => return kept.all().iter().map(|refused| refused.line()).collect(),
         Ask::RefusedShow { number } | Ask::RefusedVerify { number } => number,
     };
@@ -154,7 +198,7 @@ fn respond(app: &App, ask: Ask) -> Vec<Value> {
             Some(report) => vec![serde_json::from_str(&report.to_json()).unwrap_or_default()],
             None => missing("its body was larger than 1 MiB and is not kept"),
         },
-        Ask::RefusedShow { .. } | Ask::RefusedList => vec![refused.whole(verifier)],
+        Ask::RefusedShow { .. } | Ask::RefusedList | Ask::AdminLink { .. } => vec![refused.whole(verifier)],
     }
 }
 

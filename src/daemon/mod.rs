@@ -20,11 +20,13 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
+use crate::admin::login::Logins;
+use crate::admin::site::Site;
 use crate::background::dispatcher::Dispatcher;
 use crate::background::worker::{self, Worker};
 use crate::background::{self, Background};
 use crate::clock;
-use crate::config::{self, Address, Config};
+use crate::config::{self, Address, AdminToken, Config};
 use crate::handlers::Registry;
 use crate::intake::answer::Answer;
 use crate::intake::deliveries::App;
@@ -53,7 +55,7 @@ pub use assembly::check;
 pub use health::ask;
 
 use assembly::{Assembly, Folders};
-use control::Control;
+use control::{Control, Door};
 use health::HealthSocket;
 use run_dir::{RunDir, remove_stale_socket};
 use systemd::Probe;
@@ -175,6 +177,7 @@ enum Event {
 /// A running daemon. Dropping it does not stop it; [`Daemon::wait`] does, when it is time.
 pub struct Daemon {
     app: Arc<App>,
+    site: Arc<Site>,
     fronts: Vec<front::Handle>,
     front_threads: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
@@ -239,6 +242,7 @@ impl Daemon {
         let handle = start_writer(conn, &config, &sender)?;
 
         let (proxied, patience) = (proxied(&config), patience(&config));
+        let shown = assembly::shown(&config);
         let with_handlers = |(config, handlers)| Arc::new(Endpoint::new(config, handlers));
         let endpoints: Vec<_> = config.endpoints.into_iter().zip(of_endpoints).map(with_handlers).collect();
         let targets = targets(config.destinations, &endpoints)?;
@@ -249,6 +253,8 @@ impl Daemon {
         let wakes = (Arc::clone(&wake), Arc::clone(&outbox_wake));
         let app = App::new(&endpoints, config.public_url.clone(), handle.clone(), wakes, proxy);
         let app = Arc::new(app.keeping_refused(config.keep_refused));
+        let logins = logins(config.admin.tokens)?;
+        let site = Site::new(shown, Arc::clone(&app), handle.clone(), Arc::clone(&logins));
         let settings = background::Settings {
             worker_threads: config.worker.threads,
             retention: config.retention,
@@ -262,12 +268,13 @@ impl Daemon {
         };
         let background = Background::start(pollers, (&wake, &outbox_wake), &handle, settings, &spawn)?;
         let run_dir = RunDir::claim(config.runtime_dir.as_deref(), &config.data_dir)?;
-        let control = Control::open(run_dir.path(), &app)?;
+        let control = Control::open(run_dir.path(), &app, Door { logins, address: admin.clone() })?;
         let health = tell_health(&run_dir, &app, &lock, home)?;
 
         let listeners = [(front::WEBHOOKS, Some(webhooks_listener)), (front::ADMIN, admin_listener)];
         let mut daemon = Self {
             app,
+            site: Arc::new(site),
             fronts: Vec::new(),
             front_threads: Vec::new(),
             events,
@@ -400,12 +407,12 @@ impl Daemon {
     /// With the last handle gone the writer works off its queue, checkpoints and ends.
     fn stop_writer(self) -> Ended {
         // the run directory and the lock go last, with what is left of self
-        let Self { app, fronts, background, events, .. } = self;
+        let Self { app, site, fronts, background, events, .. } = self;
         // whoever waited for another process's lock was answered when the fronts were closed
         app.hurry();
         background.stop();
-        // their services hold the app as well
-        drop((fronts, app));
+        // their services hold the app and the site as well
+        drop((fronts, site, app));
         let ended = events.iter().find_map(|event| match event {
             Event::WriterEnded(Ok(())) => Some(Ended::Stopped),
             Event::WriterEnded(Err(error)) => Some(Ended::StorageFailed(error.to_string())),
@@ -470,7 +477,9 @@ impl Daemon {
         };
         let front = front::Front::new(listener, settings)
             .map_err(|error| StartError::Other(format!("cannot serve the {name} listener: {error}")))?;
-        self.fronts.push(front.handle());
+        let handle = front.handle();
+        self.site.count(name, handle.gauge());
+        self.fronts.push(handle);
         self.front_threads.push(spawn(name, move || front.run())?);
         Ok(())
     }
@@ -478,9 +487,9 @@ impl Daemon {
     /// Behind tiny_http's server: the probes, and whatever else only this machine and its monitor may ask for. Between
     /// two requests it holds nothing: a stop waits for the end of the writer, and that for all who hold it.
     fn private_service(&self) -> Result<Service, StartError> {
-        let app = Arc::downgrade(&self.app);
-        let answer = move |request: Request| match app.upgrade() {
-            Some(app) => app.probe(&request).map_or_else(|| app.not_found(&request), |answer| answer.plain()),
+        let site = Arc::downgrade(&self.site);
+        let answer = move |request: Request| match site.upgrade() {
+            Some(site) => site.respond(&request),
             None => Answer::Unavailable.plain(),
         };
         let relay = Relay::new(self.run_dir.path().to_owned(), Box::new(answer));
@@ -490,6 +499,13 @@ impl Daemon {
         })?;
         Ok(Box::new(move |request| relay.respond(request)))
     }
+}
+
+/// Who may come in through the private listener.
+fn logins(tokens: Vec<AdminToken>) -> Result<Arc<Logins>, StartError> {
+    let made = Logins::new(tokens);
+    made.map(Arc::new)
+        .map_err(|error| StartError::Other(format!("the system gives no random numbers: {error}")))
 }
 
 fn deliveries(app: &Arc<App>) -> Service {

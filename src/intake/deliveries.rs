@@ -24,6 +24,7 @@ use crate::intake::proxy::{Proxy, ProxyOutcome};
 use crate::intake::receive::{Incoming, Outcome, Receipt};
 use crate::intake::refused;
 use crate::logging;
+use crate::measure;
 use crate::providers::Reply;
 use crate::signature::{Delivery, Headers, Rejection};
 use crate::store::writer::{Health, START_WAIT_MAX, WriteError, WriterHandle};
@@ -100,6 +101,11 @@ impl Condition {
         }
         reasons
     }
+
+    /// Whether the process is ending.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
 }
 
 /// What answers the requests of both listeners.
@@ -172,6 +178,12 @@ impl App {
         Condition { health, is_draining: Arc::clone(&self.is_draining), answers: self.answers() }
     }
 
+    /// Has workers and dispatchers look for work: a person has put something back to work.
+    pub fn wake(&self) {
+        self.wake.ring();
+        self.outbox_wake.ring();
+    }
+
     /// From now on `/readyz` says no; deliveries in flight are still answered.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Release);
@@ -209,6 +221,7 @@ impl App {
 
     /// Answers a request of the public listener.
     pub fn respond(&self, request: Request) -> Response {
+        let began = Instant::now();
         if let Some(answer) = self.probe(&request) {
             return answer.plain();
         }
@@ -216,7 +229,9 @@ impl App {
             return self.not_found(&request);
         };
         let endpoint = Arc::clone(endpoint);
-        let answered = if request.method == "POST" {
+        let (peer, body_bytes) = (request.peer, request.body.len());
+        let is_delivery = request.method == "POST";
+        let answered = if is_delivery {
             self.deliver(request, &endpoint)
         } else {
             Ok(self.challenge(&request, &endpoint))
@@ -227,6 +242,21 @@ impl App {
         };
         let response = answer.response(endpoint.config.verifier.provider().preset());
         self.answers.count(&answer, response.status());
+        let word = if answer.word().is_empty() { "handshake" } else { answer.word() };
+        measure::DELIVERIES.record(&endpoint.config.name, word, began.elapsed());
+        if response.status() >= 400 {
+            measure::REFUSED.record("", word, Duration::ZERO);
+            refused::note(refused::Line {
+                at_ms: clock::now_ms(),
+                endpoint: Some(endpoint.config.name.clone()),
+                status: response.status(),
+                reason: word,
+                method: if is_delivery { "POST" } else { "other" }.to_owned(),
+                path: endpoint.config.path.clone(),
+                peer,
+                body_bytes,
+            });
+        }
         match rest {
             Some(rest) => response.with_rest(rest),
             None => response,
@@ -252,6 +282,19 @@ impl App {
     /// Answers a request whose path leads nowhere.
     pub fn not_found(&self, request: &Request) -> Response {
         self.log_unknown_path(request);
+        if request.listener == front::WEBHOOKS {
+            measure::REFUSED.record("", Answer::NotFound.word(), Duration::ZERO);
+            refused::note(refused::Line {
+                at_ms: clock::now_ms(),
+                endpoint: None,
+                status: Answer::NotFound.status(),
+                reason: Answer::NotFound.word(),
+                method: request.method.clone(),
+                path: request.path().to_owned(),
+                peer: request.peer,
+                body_bytes: request.body.len(),
+            });
+        }
         Answer::NotFound.plain()
     }
 

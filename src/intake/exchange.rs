@@ -28,6 +28,8 @@ pub struct Request {
     pub listener: &'static str,
     /// The client's address, where a trusted proxy asks for one that it names; a local client has none.
     pub peer: Option<IpAddr>,
+    /// The user of the process that asks, where it asks through a Unix socket of the private listener.
+    pub peer_uid: Option<u32>,
     /// e.g. `POST`
     pub method: String,
     /// The path with its query.

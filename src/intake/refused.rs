@@ -22,6 +22,54 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Bodies and heads together.
 const BYTES_MAX: usize = 8 << 20;
 
+/// Requests of which a line is kept, whether or not they are kept whole.
+pub const LINES_KEPT: usize = 1_000;
+
+/// Of a path or method that a stranger chose, so many characters are kept.
+const CHARS_KEPT: usize = 200;
+
+static LINES: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+
+/// What is kept of every refused request: never a header, a query or a body.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// When, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// The endpoint's name, where the path leads to one.
+    pub endpoint: Option<String>,
+    /// What was answered.
+    pub status: u16,
+    /// The word of the answer.
+    pub reason: &'static str,
+    /// e.g. `POST`
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// The client.
+    pub peer: Option<IpAddr>,
+    /// Of the body, as far as it was read.
+    pub body_bytes: usize,
+}
+
+/// Keeps a line; the oldest makes room for it.
+pub fn note(mut line: Line) {
+    for text in [&mut line.method, &mut line.path] {
+        if let Some((end, _)) = text.char_indices().nth(CHARS_KEPT) {
+            text.truncate(end);
+        }
+    }
+    let mut lines = lock(&LINES);
+    if lines.len() >= LINES_KEPT {
+        lines.pop_front();
+    }
+    lines.push_back(line);
+}
+
+/// The lines of the latest refused requests, the oldest first.
+pub fn latest() -> Vec<Line> {
+    lock(&LINES).iter().cloned().collect()
+}
+
 /// One delivery that was refused.
 #[derive(Debug)]
 pub struct Refused {

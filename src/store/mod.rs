@@ -11,6 +11,7 @@ pub mod outbox;
 pub mod reviews;
 pub mod meta;
 pub mod audit;
+pub mod minutes;
 pub mod page;
 pub mod overview;
 pub mod query;

@@ -229,6 +229,110 @@ pub fn open_count(conn: &Connection) -> rusqlite::Result<i64> {
     conn.query_row(OPEN_COUNT, [], |row| row.get(0))
 }
 
+/// How many wait for a person, by kind.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn open_by_kind(conn: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
+    conn.prepare_cached(OPEN_BY_KIND)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Open reviews that ask the same: of one endpoint, kind and reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// See [`Kind`].
+    pub kind: String,
+    /// One sentence.
+    pub reason: String,
+    /// How many reviews.
+    pub count: i64,
+    /// When the first was opened, in milliseconds since the epoch.
+    pub first_ms: i64,
+    /// When the latest was opened.
+    pub last_ms: i64,
+    /// The oldest of them.
+    pub sample_id: i64,
+    /// One of the events that they are about.
+    pub sample_event_id: String,
+}
+
+/// The oldest ten thousand open reviews in groups, the largest first, at most a hundred.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn groups(conn: &Connection) -> rusqlite::Result<Vec<Group>> {
+    conn.prepare_cached(GROUPS)?
+        .query_map([], |row| {
+            Ok(Group {
+                endpoint: row.get(0)?,
+                kind: row.get(1)?,
+                reason: row.get(2)?,
+                count: row.get(3)?,
+                first_ms: row.get(4)?,
+                last_ms: row.get(5)?,
+                sample_id: row.get(6)?,
+                sample_event_id: row.get(7)?,
+            })
+        })?
+        .collect()
+}
+
+/// Which open reviews to look for. What is `None` does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The endpoint's name.
+    pub endpoint: Option<String>,
+    /// See [`Kind`].
+    pub kind: Option<String>,
+    /// The whole sentence.
+    pub reason: Option<String>,
+    /// Opened before this time.
+    pub until_ms: Option<i64>,
+}
+
+/// Open reviews that match and come after review `after_id`, oldest first, at most `limit`.
+///
+/// # Errors
+/// Any SQLite error, also when the read takes too long.
+pub fn open_after(
+    conn: &Connection,
+    filter: &Filter,
+    after_id: i64,
+    limit: u32,
+) -> rusqlite::Result<Vec<Review>> {
+    let Filter { endpoint, kind, reason, until_ms } = filter;
+    conn.prepare_cached(OPEN_AFTER)?
+        .query_map((endpoint, kind, reason, until_ms, after_id, limit), review)?
+        .collect()
+}
+
+const OPEN_BY_KIND: &str = "
+    SELECT kind, count(*) FROM main.reviews WHERE resolved_at_ms IS NULL GROUP BY kind";
+
+const GROUPS: &str = "
+    SELECT endpoint, kind, reason, count(*), min(opened_at_ms), max(opened_at_ms), min(id), min(event_id)
+      FROM (SELECT endpoint, kind, reason, opened_at_ms, id, event_id
+              FROM main.reviews
+             WHERE resolved_at_ms IS NULL
+             LIMIT 10000)
+     GROUP BY endpoint, kind, reason
+     ORDER BY 4 DESC, 7
+     LIMIT 100";
+
+const OPEN_AFTER: &str = "
+    SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
+      FROM main.reviews
+     WHERE id IN (SELECT id
+                    FROM main.reviews
+                   WHERE resolved_at_ms IS NULL AND (?2 IS NULL OR kind = ?2) AND id > ?5)
+       AND (?1 IS NULL OR endpoint = ?1)
+       AND (?3 IS NULL OR reason = ?3)
+       AND (?4 IS NULL OR opened_at_ms < ?4)
+     ORDER BY id
+     LIMIT ?6";
+
 const OPEN: &str = "
     INSERT INTO main.reviews (kind, subject, reason, endpoint, event_id, opened_at_ms)
     VALUES (?1, ?2 || '/' || ?3, ?4, ?2, ?3, ?5)

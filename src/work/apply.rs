@@ -4,9 +4,12 @@
 //! an application took. All of it happens in the transaction that is passed in. Whether a lease still holds is the
 //! caller's question, and so is what a failure leads to: here an error is handed up, and everything is rolled back.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
 use crate::handlers::{self, Event, Handled};
+use crate::measure;
 use crate::store::inbox;
 use crate::store::inbox::queue::{self, Claimed, ErrorClass};
 use crate::store::reviews::{self, Kind};
@@ -73,7 +76,10 @@ fn run_handlers(
         notify: endpoint.config.notify.as_deref(),
         now_ms,
     };
-    handlers::run(tx, &endpoint.handlers, &event).map_err(failure)
+    let began = Instant::now();
+    let handled = handlers::run(tx, &endpoint.handlers, &event);
+    measure::HANDLERS.record_time(began.elapsed());
+    handled.map_err(failure)
 }
 
 /// The inbox row of an event, by what protects it from others.

@@ -22,7 +22,7 @@ pub(in crate::config) const TABLE: Table = Table {
             "admin",
             Kind::Text,
             Default::Is("127.0.0.1:8788"),
-            "The private listener, for monitors: `host:port` or `unix:PATH`; `off` disables it.",
+            "The private listener, for people and monitors: `host:port` or `unix:PATH`; `off` disables it.",
         ),
         key(
             "trusted_proxies",
@@ -93,7 +93,8 @@ impl Checker {
             && !address.ip().is_loopback()
         {
             self.warn(format!(
-                "listen.admin {address} can be reached from other machines and asks for no password"
+                "listen.admin {address} can be reached from other machines, and what is typed there is not encrypted: put it behind \
+                 a proxy with TLS, or use unix:PATH and `ssh -L`"
             ));
         }
         let trusted_proxies: Vec<_> =

@@ -21,6 +21,7 @@ use super::{
 use crate::outgoing::base_url_rule;
 use crate::signature::Secret;
 
+mod admin;
 mod alert;
 mod database;
 mod destination;
@@ -31,6 +32,7 @@ mod retention;
 mod scheme;
 mod worker;
 
+pub use admin::{Admin, AdminToken, Role};
 pub use alert::{Alert, AlertFormat, AlertOn, AlertVia};
 pub use database::Embedded;
 pub use destination::{BodyFormat, Destination, Order, Sign};
@@ -71,6 +73,7 @@ pub(super) const FILE: Table = Table {
         key("worker", Kind::Table(&worker::TABLE), Default::Unset, worker::TABLE.doc),
         key("retention", Kind::Table(&retention::TABLE), Default::Unset, retention::TABLE.doc),
         key("database_options", Kind::OptionalTable(&database::TABLE), Default::Unset, database::TABLE.doc),
+        key("admin", Kind::Table(&admin::TABLE), Default::Unset, admin::TABLE.doc),
         key("alert", Kind::OptionalTable(&alert::TABLE), Default::Unset, alert::TABLE.doc),
         key("debug", Kind::Table(&DEBUG), Default::Unset, DEBUG.doc),
         key("endpoint", Kind::Named(&endpoint::TABLE), Default::Unset, endpoint::TABLE.doc),
@@ -163,6 +166,7 @@ pub(super) fn finish(
     let worker = c.worker(c.inner(values, "worker"), limits.handler_timeout);
     let retention = c.retention(c.inner(values, "retention"));
     let keep_refused = c.count(c.inner(values, "debug"), "keep_refused");
+    let admin = c.admin(c.inner(values, "admin"));
     let alert = values.table("alert").and_then(|alert| c.alert(alert));
     let known: Vec<_> = values.tables("destination").iter().map(|table| table.name.clone()).collect();
     let mut endpoints: Vec<_> = values
@@ -196,6 +200,7 @@ pub(super) fn finish(
         destinations,
         retention,
         worker,
+        admin,
         alert,
         keep_refused,
         allow_shared_files,

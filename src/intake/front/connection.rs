@@ -269,7 +269,8 @@ impl<'a> Session<'a> {
         let Settings { listener, bounds, .. } = &self.shared.settings;
         let Head { method, target, headers, .. } = head;
         let answer_by = Instant::now() + bounds.answer_time;
-        Request { listener, peer: self.client, method, target, headers, body, answer_by }
+        let peer_uid = if *listener == super::ADMIN { self.stream.peer_uid() } else { None };
+        Request { listener, peer: self.client, peer_uid, method, target, headers, body, answer_by }
     }
 
     /// Gives an answer although work for it goes on. Permit and memory are held until that is done, so that there

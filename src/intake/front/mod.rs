@@ -26,18 +26,21 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use log::Level;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::clock;
 use crate::intake::answer::Refused;
 use crate::intake::exchange::{Request, Response, Service};
 use crate::intake::permit::Permits;
+use crate::intake::refused;
 use crate::logging;
+use crate::measure;
 use budget::Budget;
 use refusal::Refusal;
 pub use relay::Relay;
@@ -314,7 +317,27 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
+/// How many connections a front has, for whoever must not keep the front from ending.
+#[derive(Debug, Clone)]
+pub struct Gauge(Weak<Shared>);
+
+impl Gauge {
+    /// Connections that are open, and those that were closed to make room since the start.
+    pub fn read(&self) -> (u64, u64) {
+        let counts = self.0.upgrade().map(|shared| {
+            let open = u64::try_from(shared.table.open()).unwrap_or(u64::MAX);
+            (open, shared.counters.evicted.load(Ordering::Relaxed))
+        });
+        counts.unwrap_or_default()
+    }
+}
+
 impl Handle {
+    /// Counts this front's connections.
+    pub fn gauge(&self) -> Gauge {
+        Gauge(Arc::downgrade(&self.shared))
+    }
+
     /// Ends the accept loop and gives the open connections so long to send what they are about to: each
     /// request still gets its response, with `Connection: close`. Closing at once would cut off the
     /// clients whose next request is on its way.
@@ -408,6 +431,17 @@ impl Shared {
     fn note_refusal(&self, refusal: Refusal, peer: Option<IpAddr>) {
         self.counters.refused[refusal.reason as usize].fetch_add(1, Ordering::Relaxed);
         let (status, error) = refusal.status_and_word();
+        measure::REFUSED.record("", error, Duration::ZERO);
+        refused::note(refused::Line {
+            at_ms: clock::now_ms(),
+            endpoint: None,
+            status,
+            reason: error,
+            method: String::new(),
+            path: String::new(),
+            peer,
+            body_bytes: 0,
+        });
         let kind = format!("front {}: refused {status} {error}: {}", self.settings.listener, refusal.why);
         logging::limited(Level::Info, 1, &kind, || format!(" peer={}", Peer(peer)));
     }

@@ -63,6 +63,7 @@ struct Server {
 struct Ticket {
     listener: &'static str,
     peer: Option<IpAddr>,
+    peer_uid: Option<u32>,
     answer_by: Instant,
     /// Hung up when the service is done with the request.
     _at_work: Sender<()>,
@@ -233,8 +234,9 @@ impl Server {
     fn converse(&self, request: &Request, number: u64, text: &[u8]) -> Result<Vec<u8>, Failure> {
         let stream = self.connect()?;
         let (at_work, done) = mpsc::channel();
-        let Request { listener, peer, answer_by, .. } = *request;
-        lock(&self.tickets).insert(number, Ticket { listener, peer, answer_by, _at_work: at_work });
+        let Request { listener, peer, peer_uid, answer_by, .. } = *request;
+        let ticket = Ticket { listener, peer, peer_uid, answer_by, _at_work: at_work };
+        lock(&self.tickets).insert(number, ticket);
         let mut wait = Wait { server: self, number, answer_by, is_handed_over: false };
         let result = wait.send(&stream, text).and_then(|()| wait.receive(&stream));
         match result {
@@ -347,6 +349,7 @@ fn request_of(carried: &tiny_http::Request, ticket: &Ticket, body: Vec<u8>) -> R
     Request {
         listener: ticket.listener,
         peer: ticket.peer,
+        peer_uid: ticket.peer_uid,
         method: carried.method().to_string(),
         target: carried.url().to_owned(),
         headers: carried.headers().iter().filter(is_sent).map(text_of).collect(),

@@ -36,6 +36,16 @@ impl Stream {
         or_later(|| send(self, bytes, flags)).map(Option::unwrap_or_default)
     }
 
+    /// The user of the process that connected, as the system tells it. Over the network there is none.
+    pub(super) fn peer_uid(&self) -> Option<u32> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(unix) => {
+                rustix::net::sockopt::socket_peercred(unix).ok().map(|credentials| credentials.uid.as_raw())
+            }
+        }
+    }
+
     /// Whether unread bytes have arrived; at the end of the input there are none.
     pub(super) fn has_input(&self) -> bool {
         recv(self, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok_and(|(bytes, _)| bytes > 0)

@@ -108,6 +108,14 @@ pub fn endpoints(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     conn.prepare_cached(ENDPOINTS)?.query_map([], |row| row.get(0))?.collect()
 }
 
+/// How many events of each endpoint fail.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn by_endpoint(conn: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
+    conn.prepare_cached(BY_ENDPOINT)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
 /// The failing events of one endpoint and type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailingType {
@@ -209,6 +217,9 @@ const GIVEN_UP: &str = "
 
 const ENDPOINTS: &str = "
     SELECT DISTINCT endpoint FROM main.webhook_failures";
+
+const BY_ENDPOINT: &str = "
+    SELECT endpoint, count(*) FROM main.webhook_failures GROUP BY endpoint";
 
 const BY_TYPE: &str = "
     SELECT endpoint, event_type, count(*), sum(count), min(first_at_ms), max(last_at_ms),

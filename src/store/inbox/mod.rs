@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::verify::VerifiedEvent;
 
+pub mod browse;
 pub mod conflicts;
 pub mod failures;
 pub mod queue;

@@ -76,6 +76,8 @@ pub struct Claimed {
     pub payload: Vec<u8>,
     /// The body's text around it in a batch.
     pub envelope: Option<Envelope>,
+    /// When it was received, in milliseconds since the epoch.
+    pub received_at_ms: i64,
 }
 
 /// A row that has used up its attempts and now waits for a person.
@@ -501,6 +503,7 @@ fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
             Value::Null | Value::Integer(_) | Value::Real(_) => Vec::new(),
         },
         envelope: row.get::<_, Option<String>>("envelope")?.and_then(|text| Envelope::from_json(&text)),
+        received_at_ms: row.get("received_at_ms")?,
     })
 }
 
@@ -529,7 +532,7 @@ const CLAIM: &str = "
        SET state = 'processing', attempts = attempts + 1, lease_id = ?2, available_at_ms = ?3
      WHERE id = ?1
     RETURNING id, lease_id, attempts, attempts - attempts_excused AS attempts_charged, provider, endpoint,
-              event_id, event_type, object_id, account, livemode, headers, query, payload, envelope";
+              event_id, event_type, object_id, account, livemode, headers, query, payload, envelope, received_at_ms";
 
 const OPEN_ATTEMPT: &str = "
     INSERT INTO main.webhook_attempts (inbox_id, number, started_at_ms) VALUES (?1, ?2, ?3)";

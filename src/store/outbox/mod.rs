@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::encode::hex;
 use crate::store::page;
 
+pub mod browse;
 pub mod queue;
 
 /// The longest operation key, in bytes: HTTP APIs accept idempotency keys of this length.

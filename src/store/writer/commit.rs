@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{ErrorCode, Transaction};
 
 use crate::failpoint;
+use crate::measure;
 use crate::store::open;
 
 use super::Writer;
@@ -75,7 +76,10 @@ impl Writer {
         }
         failpoint::reach("commit_before");
         self.guard.committed_frames.store(0, Ordering::Relaxed);
+        let committing = Instant::now();
         self.guard.commit(tx).map_err(lost(Stage::Commit))?;
+        measure::COMMITS.record_time(committing.elapsed());
+        measure::BATCHES.record(verdicts.len() as u64);
         failpoint::reach("commit_after");
         self.savepoint_batches = self.savepoint_batches.saturating_sub(1);
         let frames = self.guard.committed_frames.load(Ordering::Relaxed);
