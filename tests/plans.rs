@@ -10,11 +10,31 @@ use rusqlite::Connection;
 
 /// Statements that read a table, or an index, from one end to the other, and why that is right.
 const MAY_SCAN: &[(&str, &str, &str)] = &[
+    (
+        "books/ledger/statement.rs",
+        "SUMS",
+        "the whole of the books up to a time, for a person, by a reader whose time is limited",
+    ),
+    (
+        "books/ledger/statement.rs",
+        "LATE",
+        "the whole of the books, for a person, by a reader whose time is limited",
+    ),
+    (
+        "books/ledger/statement.rs",
+        "LATE_COUNT",
+        "the whole of the books, for a person, by a reader whose time is limited",
+    ),
+    (
+        "books/ledger/statement.rs",
+        "UNSETTLED",
+        "the whole of the books, for a person, by a reader whose time is limited",
+    ),
     ("store/inbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
     ("store/outbox/mod.rs", "LAST_ID_FAR_FROM", "the newest rows up to a limit, when the clock has jumped"),
     ("store/outbox/mod.rs", "SHIFT_FAILING", "the index of what is undelivered, when the clock has jumped"),
     (
-        "books/ledger.rs",
+        "books/ledger/mod.rs",
         "ALL",
         "the whole of the books, for an export or a statement, by a reader whose time is limited",
     ),
@@ -86,8 +106,11 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("books/ledger.rs", "LINES_OF", "the lines of one fact"),
     ("store/inbox/mod.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
     ("store/inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
-    ("books/ledger.rs", "WITH_KEYS", "the lines of one event's facts"),
-    ("books/ledger.rs", "ABOUT", "the lines of one object, up to a limit, for a person"),
+    ("books/ledger/mod.rs", "WITH_KEYS", "the lines of one event's facts"),
+    ("books/ledger/statement.rs", "SUMS", "a row for each account, currency and kind"),
+    ("books/ledger/statement.rs", "UNSETTLED", "the invoices that are not settled, for a person"),
+    ("store/reviews.rs", "ON_OBJECT", "the open reviews of one object: two at most"),
+    ("books/ledger/mod.rs", "ABOUT", "the lines of one object, up to a limit, for a person"),
     ("books/orders.rs", "OF_PAYMENTS", "the orders of one event's payments"),
     ("store/inbox/mod.rs", "TALLY", "a row for each state"),
     ("store/inbox/mod.rs", "RETRYING", "the oldest of what waits, up to a limit"),

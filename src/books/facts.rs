@@ -238,6 +238,38 @@ fn fact(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fact> {
     Ok(Fact { object: row.get(0)?, field: row.get(1)?, value: row.get(2)?, event_id: row.get(3)? })
 }
 
+/// Of these objects (a JSON array), those of which something is known.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn known_of(conn: &Connection, objects: &str) -> rusqlite::Result<Vec<String>> {
+    conn.prepare_cached(KNOWN_OF)?.query_map([objects], |row| row.get(0))?.collect()
+}
+
+/// Credit notes that name a refund of which no event has told, at most `limit`.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn waiting_notes(conn: &Connection, limit: u32) -> rusqlite::Result<Vec<Fact>> {
+    conn.prepare_cached(WAITING_NOTES)?.query_map([limit], fact)?.collect()
+}
+
+/// Charges of which more was refunded than the refunds that are known by name, at most `limit`: the value is the rest.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn unnamed_refunds(conn: &Connection, limit: u32) -> rusqlite::Result<Vec<Fact>> {
+    conn.prepare_cached(UNNAMED_REFUNDS)?.query_map([limit], fact)?.collect()
+}
+
+/// Charges that refunds or disputes name, and of which no event has told, at most `limit`.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn unknown_charges(conn: &Connection, limit: u32) -> rusqlite::Result<Vec<Fact>> {
+    conn.prepare_cached(UNKNOWN_CHARGES)?.query_map([limit], fact)?.collect()
+}
+
 /// A field as a person reads it.
 fn words(field: &str) -> String {
     let (set, member) = field.split_once(':').unwrap_or((field, ""));
@@ -279,3 +311,35 @@ const LIST: &str = "
      WHERE object = ?1
      ORDER BY field
      LIMIT ?2";
+
+const KNOWN_OF: &str = "
+    SELECT DISTINCT object FROM main.money_facts WHERE object IN (SELECT value FROM json_each(?1))";
+
+const WAITING_NOTES: &str = "
+    SELECT object, substr(field, 7), '', event_id
+      FROM main.money_facts AS note
+     WHERE object >= 'credit_note:' AND object < 'credit_note;' AND field >= 'names:' AND field < 'names;'
+       AND NOT EXISTS (SELECT 1 FROM main.money_facts
+                        WHERE object = note.object
+                          AND field IN ('refund:' || substr(note.field, 7), 'own:' || substr(note.field, 7)))
+     LIMIT ?1";
+
+const UNNAMED_REFUNDS: &str = "
+    SELECT object, 'refunded',
+           CAST(value - coalesce((SELECT sum(value) FROM main.money_facts
+                                   WHERE object = charge.object AND field >= 'refund:' AND field < 'refund;'), 0) AS TEXT),
+           event_id
+      FROM main.money_facts AS charge
+     WHERE object >= 'charge:' AND object < 'charge;' AND field = 'refunded'
+       AND value > coalesce((SELECT sum(value) FROM main.money_facts
+                              WHERE object = charge.object AND field >= 'refund:' AND field < 'refund;'), 0)
+                 + coalesce((SELECT value FROM main.money_facts WHERE object = charge.object AND field = 'released'), 0)
+     LIMIT ?1";
+
+const UNKNOWN_CHARGES: &str = "
+    SELECT object, field, CAST(value AS TEXT), event_id
+      FROM main.money_facts AS charge
+     WHERE object >= 'charge:' AND object < 'charge;'
+       AND (field >= 'refund:' AND field < 'refund;' OR field >= 'dispute:' AND field < 'dispute;')
+       AND NOT EXISTS (SELECT 1 FROM main.money_facts WHERE object = charge.object AND field = 'amount')
+     LIMIT ?1";

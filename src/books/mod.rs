@@ -15,4 +15,5 @@ pub mod sales;
 pub mod disputes;
 pub mod credit_notes;
 pub mod payouts;
+pub mod currencies;
 pub mod orders;

@@ -39,6 +39,7 @@ mod retry;
 mod conflicts;
 mod reviews;
 mod outbox;
+mod money;
 mod purge;
 mod alert;
 mod providers;
@@ -117,6 +118,8 @@ pub(crate) enum Verb {
     Audit(audit::AuditVerb),
     #[command(subcommand)]
     Outbox(outbox::OutboxVerb),
+    #[command(subcommand)]
+    Money(money::MoneyVerb),
     Purge(purge::PurgeArgs),
     Upgrade(upgrade::UpgradeArgs),
     #[command(subcommand)]
@@ -147,6 +150,7 @@ impl Verb {
             Self::Admin(verb) => admin::run(verb, context),
             Self::Audit(verb) => audit::run(verb, context),
             Self::Outbox(verb) => outbox::run(verb, context),
+            Self::Money(verb) => money::run(verb, context),
             Self::Purge(args) => purge::run(args, context),
             Self::Upgrade(args) => upgrade::run(args, context),
             Self::Alert(verb) => alert::run(verb, context),

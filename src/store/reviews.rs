@@ -183,6 +183,14 @@ pub fn about(conn: &Connection, endpoint: &str, event_id: &str) -> rusqlite::Res
     conn.prepare_cached(ABOUT)?.query_map((endpoint, event_id), review)?.collect()
 }
 
+/// The open reviews about an object of the books, oldest first.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn on_object(conn: &Connection, object: &str) -> rusqlite::Result<Vec<Review>> {
+    conn.prepare_cached(ON_OBJECT)?.query_map([object], review)?.collect()
+}
+
 /// The review of this number.
 ///
 /// # Errors
@@ -352,6 +360,12 @@ const ABOUT: &str = "
     SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
       FROM main.reviews
      WHERE endpoint = ?1 AND event_id = ?2
+     ORDER BY id";
+
+const ON_OBJECT: &str = "
+    SELECT id, kind, subject, reason, endpoint, event_id, opened_at_ms, resolved_at_ms, note
+      FROM main.reviews
+     WHERE kind IN ('over_reversed', 'late_failure') AND subject = ?1 AND resolved_at_ms IS NULL
      ORDER BY id";
 
 const FIND: &str = "

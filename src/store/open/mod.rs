@@ -224,6 +224,17 @@ pub fn open_reader(path: &Path, read_time_max: Duration) -> Result<Connection, O
     Ok(conn)
 }
 
+/// A database with this version's tables and nothing in them, in memory: for a trial.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn in_memory() -> rusqlite::Result<Connection> {
+    let conn = Connection::open_in_memory()?;
+    conn.execute_batch(SCHEMA.sql)?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    Ok(conn)
+}
+
 /// The result of `wal_checkpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {

@@ -5,6 +5,8 @@
 //! difference. This module only appends. It has no statement that edits or removes an entry, the schema's triggers
 //! refuse both, and a correction is a new entry under a key of its own.
 
+pub mod statement;
+
 use rusqlite::{Connection, Row, Transaction};
 
 use crate::books::facts::{BooksError, id_of};
@@ -209,6 +211,14 @@ pub fn payments_of(conn: &Connection, invoice_id: &str) -> rusqlite::Result<i64>
     conn.prepare_cached(PAYMENTS_OF)?.query_row([format!("invoice:{invoice_id}")], |row| row.get(0))
 }
 
+/// The number of the latest entry: how many there are, as none is ever removed.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn last_id(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached(LAST_ID)?.query_row([], |row| row.get(0))
+}
+
 /// Hands each entry to `take`, in the order in which they were booked, until it fails.
 ///
 /// # Errors
@@ -350,6 +360,9 @@ const ABOUT: &str = "
 
 const PAYMENTS_OF: &str = "
     SELECT count(*) FROM main.ledger_entries WHERE object = ?1 AND kind = 'payment'";
+
+const LAST_ID: &str = "
+    SELECT coalesce(max(id), 0) FROM main.ledger_entries";
 
 const ALL: &str = "
     SELECT entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms, object, account, livemode,
