@@ -40,7 +40,7 @@ use crate::store::writer::{self, Writer, WriterHandle};
 use crate::store::{Connection, SqlResult};
 use crate::wake::Wake;
 use crate::work::endpoint::Endpoint;
-use crate::work::target::Target;
+use crate::work::target::{Target, TargetError};
 use crate::work::timeline;
 
 mod assembly;
@@ -697,7 +697,8 @@ fn targets(
     destinations: Vec<config::Destination>,
     endpoints: &[Arc<Endpoint>],
 ) -> Result<Vec<Arc<Target>>, StartError> {
-    let target = |destination| Target::new(destination, endpoints).map(Arc::new).map_err(StartError::Other);
+    let failed = |error: TargetError| StartError::Other(error.to_string());
+    let target = |destination| Target::new(destination, endpoints).map(Arc::new).map_err(failed);
     destinations.into_iter().map(target).collect()
 }
 

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
+use std::fmt;
+use std::str::Utf8Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::config::{BodyFormat, Destination, Sign};
 use crate::encode::{hex, is_unreserved, percent_encoded};
 use crate::outgoing::{Answer, Client, NoAnswer};
 use crate::providers::Provider;
-use crate::signature::{Scheme, Secret, Unsigned, sign};
+use crate::signature::{Scheme, SchemeError, Secret, Unsigned, sign};
 use crate::work::endpoint::Endpoint;
 use crate::work::retry;
 
@@ -56,14 +57,76 @@ pub struct Target {
 
 type Lines = Vec<(String, String)>;
 
+/// Why a request cannot be made: neither the row nor the configuration changes by itself.
+#[derive(Debug)]
+pub enum TargetError {
+    /// The URL must not be used, or the certificates cannot be read.
+    Client {
+        /// The destination's name.
+        destination: String,
+        /// The rule, and what to do.
+        reason: String,
+    },
+    /// The parcel cannot be signed by this scheme.
+    Scheme(SchemeError),
+    /// The endpoint, whose secret would sign, is gone from the configuration.
+    UnknownEndpoint {
+        /// The endpoint's name.
+        endpoint: String,
+        /// The destination's name.
+        destination: String,
+    },
+    /// Neither the destination nor this endpoint has a secret.
+    NoSecret(String),
+    /// A configured header has a value that is not text.
+    HeaderNotText {
+        /// The header's name; its value may be secret.
+        name: String,
+        /// Where it stops being text.
+        source: Utf8Error,
+    },
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client { destination, reason } => write!(f, "destination {destination}: {reason}"),
+            Self::Scheme(error) => write!(f, "{error}"),
+            Self::UnknownEndpoint { endpoint, destination } => write!(
+                f,
+                "endpoint {endpoint} is not configured any more, so there is nothing to sign with; configure it again, \
+                 or write sign = \"standard\" for destination {destination}, then `inboxd outbox retry`"
+            ),
+            Self::NoSecret(endpoint) => write!(f, "endpoint {endpoint} has no secret to sign with"),
+            Self::HeaderNotText { name, .. } => write!(f, "the value of the header {name} is not text"),
+        }
+    }
+}
+
+impl std::error::Error for TargetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Scheme(error) => Some(error),
+            Self::HeaderNotText { source, .. } => Some(source),
+            Self::Client { .. } | Self::UnknownEndpoint { .. } | Self::NoSecret(_) => None,
+        }
+    }
+}
+
+impl From<SchemeError> for TargetError {
+    fn from(error: SchemeError) -> Self {
+        Self::Scheme(error)
+    }
+}
+
 impl Target {
     /// The destination, for rows of these endpoints.
     ///
     /// # Errors
     /// One sentence: the URL must not be used, or the certificates cannot be read.
-    pub fn new(config: Destination, endpoints: &[Arc<Endpoint>]) -> Result<Self, String> {
+    pub fn new(config: Destination, endpoints: &[Arc<Endpoint>]) -> Result<Self, TargetError> {
         let client = Client::new(&config.url, &config.allow_networks, config.ca_file.as_deref())
-            .map_err(|reason| format!("destination {}: {reason}", config.name))?;
+            .map_err(|reason| TargetError::Client { destination: config.name.clone(), reason })?;
         Self::with_client(config, client, endpoints)
     }
 
@@ -75,7 +138,7 @@ impl Target {
         config: Destination,
         client: Client,
         endpoints: &[Arc<Endpoint>],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TargetError> {
         let standard =
             (config.sign == Sign::Standard).then(|| Provider::named("standardwebhooks")).transpose()?;
         let by_name = |endpoint: &Arc<Endpoint>| (endpoint.config.name.clone(), Arc::clone(endpoint));
@@ -97,7 +160,7 @@ impl Target {
         match self.headers(&parcel, now_ms) {
             Ok(headers) => self.client.post_to(&self.url(&parcel), &headers, &body, time_max),
             // neither the row nor the configuration changes by itself
-            Err(reason) => Err(NoAnswer::impossible(reason)),
+            Err(error) => Err(NoAnswer::impossible(error.to_string())),
         }
     }
 
@@ -152,7 +215,7 @@ impl Target {
     ///
     /// # Errors
     /// One sentence: it cannot be signed as configured.
-    pub fn headers(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
+    pub fn headers(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, TargetError> {
         let signed = self.signature(parcel, now_ms)?;
         let mut lines = vec![("Content-Type".to_owned(), parcel.content_type.to_owned())];
         let mut ours = vec![
@@ -182,13 +245,13 @@ impl Target {
         lines.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in &self.config.headers {
             let value = std::str::from_utf8(value.expose())
-                .map_err(|_| format!("the value of the header {name} is not text"))?;
+                .map_err(|source| TargetError::HeaderNotText { name: name.clone(), source })?;
             lines.push((name.clone(), value.trim_ascii().to_owned()));
         }
         Ok(lines)
     }
 
-    fn signature(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
+    fn signature(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, TargetError> {
         match (self.config.sign, &self.standard) {
             (Sign::Standard, Some(standard)) => self.standard(standard.scheme(), parcel, now_ms),
             (Sign::Provider, _) => self.as_provider(parcel, now_ms),
@@ -197,7 +260,7 @@ impl Target {
     }
 
     /// Standard Webhooks: one signature for each secret, so that both sides can rotate.
-    fn standard(&self, scheme: &Scheme, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
+    fn standard(&self, scheme: &Scheme, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, TargetError> {
         let (id, url) = (message_id(parcel.operation_key), self.url(parcel));
         let unsigned = unsigned(parcel, (&url, &id, None), now_ms);
         let mut lines = Lines::new();
@@ -207,27 +270,25 @@ impl Target {
                 lines = of_this;
             } else if let (Some((_, all)), Some((_, one))) = (lines.last_mut(), of_this.last()) {
                 // sign() puts the signature last
-                write!(all, " {one}").map_err(|error| error.to_string())?;
+                all.push(' ');
+                all.push_str(one);
             }
         }
         Ok(lines)
     }
 
     /// As the sender signs: its scheme, a fresh time, the destination's secret or the endpoint's first.
-    fn as_provider(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, String> {
-        let endpoint = self.endpoints.get(parcel.endpoint).ok_or_else(|| {
-            format!(
-                "endpoint {} is not configured any more, so there is nothing to sign with; configure it again, or write \
-                 sign = \"standard\" for destination {}, then `inboxd outbox retry`",
-                parcel.endpoint, self.config.name
-            )
+    fn as_provider(&self, parcel: &Parcel<'_>, now_ms: i64) -> Result<Lines, TargetError> {
+        let endpoint = self.endpoints.get(parcel.endpoint).ok_or_else(|| TargetError::UnknownEndpoint {
+            endpoint: parcel.endpoint.to_owned(),
+            destination: self.config.name.clone(),
         })?;
         let secret: &Secret = self
             .config
             .secrets
             .first()
             .or(endpoint.config.secrets.first())
-            .ok_or_else(|| format!("endpoint {} has no secret to sign with", parcel.endpoint))?;
+            .ok_or_else(|| TargetError::NoSecret(parcel.endpoint.to_owned()))?;
         let event_type = (!parcel.topic.is_empty()).then_some(parcel.topic);
         let scheme = endpoint.config.verifier.scheme();
         let url = self.url(parcel);

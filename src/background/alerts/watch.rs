@@ -7,8 +7,7 @@ use super::{Alerts, Seen, send};
 use crate::background::stop::Stop;
 use crate::clock;
 use crate::config::Alert;
-use crate::store::Connection;
-use crate::store::open;
+use crate::store::open::{self, OpenError};
 use crate::store::writer::WriterHandle;
 
 /// The pause between two checks of the alert conditions.
@@ -27,7 +26,7 @@ pub(in super::super) fn watch(writer: &WriterHandle, alert: &Alert, database: &P
         let health = writer.health();
         let hindered = health.obstacle().map(|_| *hindered_since.get_or_insert_with(Instant::now));
         hindered_since = hindered;
-        let seen = with_reader(database, |reader| Seen::look(reader, now_ms).map_err(|e| e.to_string()));
+        let seen = look(database, now_ms);
         // if the database cannot even be read, that is an alert condition as well
         last = Seen {
             disk_low: health.is_disk_low(),
@@ -46,7 +45,8 @@ pub(in super::super) fn watch(writer: &WriterHandle, alert: &Alert, database: &P
     }
 }
 
-/// A reader for one step: no reader is open while a thread waits.
-fn with_reader<T>(database: &Path, work: impl FnOnce(&Connection) -> Result<T, String>) -> Result<T, String> {
-    work(&open::open_reader(database, READ_TIME_MAX).map_err(|error| error.to_string())?)
+/// Looks through a reader of its own: no reader is open while the thread waits.
+fn look(database: &Path, now_ms: i64) -> Result<Seen, OpenError> {
+    let reader = open::open_reader(database, READ_TIME_MAX)?;
+    Seen::look(&reader, now_ms).map_err(|source| OpenError::of_sqlite(database, source))
 }
