@@ -1,7 +1,7 @@
-//! Events that nobody sends any more: a person is asked about them, or nobody would look at them again.
+//! Opens reviews about events that their providers have stopped sending, because nothing else would look at them again.
 //!
-//! Two kinds: those whose every delivery failed, which are not stored, and those that an application behind a proxied
-//! endpoint never took.
+//! Two kinds: events whose every delivery failed, which are not stored, and events that the application of a proxied
+//! endpoint never accepted.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::work::timeline::Timeline;
 /// How long the provider of an endpoint that is no longer configured may send again.
 const UNKNOWN_PATIENCE: Duration = Duration::from_hours(72);
 
-/// Asks a person about events whose every delivery failed and that their provider sends no more: each endpoint with the
-/// time for which it does. Returns how many those were.
+/// Opens reviews about events whose every delivery failed, once their provider has stopped sending them: `patience` has
+/// that time per endpoint. Returns how many.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -47,8 +47,8 @@ pub fn ask_about_failures(
     })
 }
 
-/// Asks a person about events that the application has not taken and that their sender has stopped sending:
-/// nobody would look at them again. Each endpoint with the time after which that is so.
+/// Opens reviews about events that the application never accepted and that their sender has stopped sending, each
+/// endpoint with the time after which that is so.
 ///
 /// # Errors
 /// See [`WriteError`].

@@ -1,11 +1,11 @@
 //! Retention: payloads are purged first, keys much later, in small steps between the events.
 //!
-//! A step function: `daemon` runs it by itself, `purge` by hand. A reader finds the rows; the writer changes
-//! a few hundred at a time, so that no delivery waits long. Nothing that still needs work is touched. Each
-//! step opens a reader of its own: a reader's time is limited, a purge's is not.
+//! A step function: `upkeep` runs it hourly, the verb `purge` by hand. A reader finds the rows; the writer changes a
+//! few hundred at a time, so that no delivery waits long. Rows that still need work are not touched. Each step opens a
+//! reader of its own, because a reader's time is limited and a purge's is not.
 //!
-//! A purge goes on where the one before ended, and ends with the stretch in which the first young row is. Old rows
-//! that still need work are remembered by their ids and looked at again; once a week the old rows are all looked at.
+//! A purge goes on where the previous one ended, and ends at the page with the first young row. Old rows that still
+//! need work are remembered by their ids and checked again; once a week all old rows are checked.
 
 use std::time::Duration;
 
@@ -22,19 +22,19 @@ use crate::terminal::counted;
 use crate::work::retry;
 use crate::work::timeline::{self, Timeline};
 
-/// Rows looked at in one step.
+/// Rows read in one step.
 const STRETCH_ROWS: u32 = 500;
 
 /// Free pages given back to the file system in one step.
 const VACUUM_PAGES: u32 = 1_000;
 
-/// Rows that wait and are remembered by their ids; of more, the weekly look takes care.
+/// The most waiting rows remembered by their ids; the weekly check finds the others.
 const WAITING_MAX: usize = 1_000;
 
-/// Between two looks at all old rows.
+/// The time between two checks of all old rows.
 const WHOLE_EVERY_MS: i64 = 7 * 86_400_000;
 
-/// Where a purge is.
+/// The phase of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begin,
@@ -68,7 +68,7 @@ struct Place {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Reached {
     after_id: i64,
-    /// Rows before that which still needed their payload.
+    /// Earlier rows that still needed their payload.
     waiting: Vec<i64>,
 }
 
@@ -84,7 +84,7 @@ impl Place {
         match what {
             Rows::Payloads => Some(&mut self.payloads),
             Rows::Sent => Some(&mut self.sent),
-            // those that were looked at are gone
+            // the rows that were read are gone
             Rows::Keys => None,
         }
     }
@@ -106,7 +106,7 @@ pub struct Purge {
     pub keys: i64,
 }
 
-/// Who changes the rows that a step found.
+/// Applies the changes that a step found.
 pub trait Changes {
     /// Runs one of the changes of a purge in a transaction of its own.
     ///
@@ -155,7 +155,7 @@ impl Change {
             Self::Drop { what: Rows::Sent, ids } => outbox::drop_payloads(tx, ids),
             Self::Drop { what: Rows::Keys, ids } => tombstones::forget(tx, ids),
             Self::GiveBackPages => {
-                // a row for each page: it goes on while it is stepped
+                // yields a row per page, and works while it is stepped
                 let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
                 let mut pages = statement.query([])?;
                 while pages.next()?.is_some() {}
@@ -192,7 +192,7 @@ impl Purge {
         }
     }
 
-    /// The clock is right, and so is every time in the file: jumps that were noticed are forgotten.
+    /// Trusts the clock and every time in the file: noted jumps are forgotten.
     #[must_use]
     pub fn believing_the_clock(mut self) -> Self {
         self.believes_clock = true;
@@ -246,7 +246,7 @@ impl Purge {
         Ok(())
     }
 
-    /// Those that needed their payload the last time.
+    /// Rows that needed their payload last time.
     fn look_again(
         &mut self,
         what: Rows,
@@ -316,7 +316,7 @@ impl Purge {
     ) -> Result<(), WriteError> {
         let free: i64 =
             reader.pragma_query_value(None, "freelist_count", |row| row.get(0)).map_err(unavailable)?;
-        // an application's file may be made so that it keeps its free pages
+        // an application's file may have auto_vacuum off
         self.phase = if free > 0 && free < free_before && !self.is_dry {
             changes.change(Change::GiveBackPages)?;
             Phase::Pages { free_before: free }

@@ -312,7 +312,7 @@ impl Daemon {
         self.events_stored
     }
 
-    /// Waits until deliveries are accepted. `false`: it was told to end, or failed, before that.
+    /// Waits until deliveries are accepted. `false`: a signal or a failure came first.
     pub fn wait_until_ready(&mut self) -> bool {
         let mut told_at: Option<Instant> = None;
         while self.app.is_recovering() {
@@ -738,7 +738,7 @@ fn spawn<T: Send + 'static>(
     })
 }
 
-/// Nobody listens any more once the daemon is ending: then there is nobody to tell.
+/// Sends an event to the daemon's main loop, which no longer listens once the daemon is ending.
 fn tell(events: &Sender<Event>, event: Event) {
     drop(events.send(event));
 }

@@ -123,7 +123,7 @@ impl Probe {
 
     fn look_at_writer(&self) -> Result<(), String> {
         let (came_round, comes_round) = mpsc::channel();
-        // where nobody waits any more, nobody has to be told
+        // the waiting thread may have given up
         let app = self.app.upgrade().ok_or("it is stopping")?;
         app.probe_writer(move || came_round.send(()).unwrap_or_default());
         drop(app);

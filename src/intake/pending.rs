@@ -10,7 +10,7 @@ use crate::store::writer::WriteError;
 pub struct Pending<T>(Receiver<Result<T, WriteError>>);
 
 impl<T: Send + 'static> Pending<T> {
-    /// What the writer tells the result to, and the end that waits for it.
+    /// The function that takes the writer's result, and the end that waits for it.
     pub fn new() -> (impl FnOnce(Result<T, WriteError>) + Send + 'static, Self) {
         let (sender, receiver) = sync_channel(1);
         // the waiting thread may have given up

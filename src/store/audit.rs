@@ -1,14 +1,14 @@
 //! The table `inboxd_audit`: who did what by hand, from the page or the command line.
 //!
 //! A row is written in the transaction of the act itself: there is no act without its row, and no row without its
-//! act. It never holds a body, a secret or what a stranger wrote but the filter that a person typed.
+//! act. It never contains a body, a secret or a stranger's text, except the filter that a person typed.
 
 use rusqlite::{Connection, Row, Transaction};
 
-/// Of a filter or a note, so many bytes are kept.
+/// The most bytes kept of a filter or a note.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// What somebody does.
+/// An act of a person.
 #[derive(Debug, Clone, Copy)]
 pub struct Act<'a> {
     /// e.g. `cli:ann`, `token:ops`, `socket:ann`
@@ -23,7 +23,7 @@ pub struct Act<'a> {
     pub note: Option<&'a str>,
 }
 
-/// Writes down what somebody does. Returns the row.
+/// Writes the row of an act. Returns its id.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -34,7 +34,7 @@ pub fn note(tx: &Transaction<'_>, act: &Act<'_>, now_ms: i64) -> rusqlite::Resul
     Ok(tx.last_insert_rowid())
 }
 
-/// An act that takes several transactions changed so many rows more.
+/// Adds to the count of an act that takes several transactions.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.

@@ -40,11 +40,11 @@ pub fn apply(
         Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(Kind::Quarantined, reason.clone())),
     }
     let handled = run_handlers(tx, endpoint, (content, json), now_ms)?;
-    // what a handler quarantines is forwarded all the same; a forward that is queued already stays as it is
+    // a quarantined event is forwarded all the same; a forward that is queued already stays unchanged
     forward(tx, &endpoint.config, content, now_ms)?;
     Ok(match handled {
         Handled::Applied => Worked::Done,
-        // to hand an event on is work, too
+        // forwarding an event is work, too
         Handled::Ignored if !endpoint.config.forward.is_empty() => Worked::Done,
         Handled::Ignored => Worked::Ignored,
         Handled::Quarantine(reason) => Worked::Quarantined(Kind::Quarantined, reason),
@@ -82,10 +82,10 @@ fn run_handlers(
     handled.map_err(failure)
 }
 
-/// The inbox row of an event, by what protects it from others.
+/// The inbox row of an event, and what protects it from other workers.
 #[derive(Debug, Clone, Copy)]
 pub enum Row<'a> {
-    /// Nobody holds it: it was inserted, or found settled, in this transaction.
+    /// It has no lease: it was inserted, or found settled, in this transaction.
     Free {
         /// The row.
         id: i64,
@@ -98,8 +98,8 @@ pub enum Row<'a> {
     Held(&'a Claimed),
 }
 
-/// Writes what the work came to: the row's state, and the question to a person or the end of one. `note` says how an
-/// open question was settled; a row that was inserted in this transaction has none. `false`: the lease was lost, and
+/// Writes the result of the work: the row's state, and a review or the end of one. `note` says how an open review was
+/// settled; a row that was inserted in this transaction has none. `false`: the lease was lost, and
 /// nothing was changed.
 ///
 /// # Errors
@@ -123,13 +123,13 @@ pub fn settle(
         (Worked::Done | Worked::Ignored, Some(note)) => {
             reviews::close_on_event(tx, (endpoint, event_id), note, now_ms)?;
         }
-        // the question to a person stays until the event goes through
+        // the review stays open until the event succeeds
         (Worked::Parked { .. }, _) | (Worked::Done | Worked::Ignored, None) => {}
     }
     Ok(true)
 }
 
-/// The note on a question that an attempt has settled.
+/// The note on a review that an attempt has settled.
 pub fn attempt_note(claimed: &Claimed) -> String {
     format!("went through on attempt {}", claimed.attempt)
 }

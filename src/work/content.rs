@@ -1,4 +1,4 @@
-//! What an event says, wherever it was read from: a delivery whose signature was just verified, or a stored row.
+//! An event's content, from a delivery whose signature was just verified or from a stored row.
 
 use crate::signature::{self, Envelope};
 use crate::store::inbox::queue::Claimed;
@@ -27,7 +27,7 @@ pub struct Content<'a> {
     pub content_type: Option<&'a str>,
     /// The exact bytes.
     pub payload: &'a [u8],
-    /// What stood around the bytes in a batch, and does again when they are handed on.
+    /// The body's text around the bytes in a batch, which is added again when they are forwarded.
     pub envelope: Option<&'a Envelope>,
     /// A test delivery with a constant id: never business.
     pub is_test_send: bool,

@@ -1,4 +1,4 @@
-//! An endpoint at work: what is configured, and the handlers that it names.
+//! An endpoint at work: its configuration, and its handlers.
 
 use std::sync::Arc;
 

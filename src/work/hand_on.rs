@@ -15,16 +15,16 @@ use crate::work::retry;
 /// No claim of a delivery is longer: the longest `proxy_timeout` and what its lease adds are less.
 const HAND_LEASE: Duration = Duration::from_secs(60);
 
-/// What came of handing a stored event to its application by hand.
+/// The result of handing a stored event to its application by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandedOn {
-    /// It is in the outbox, and done as far as the inbox goes: its sender is told so from now on.
+    /// It is in the outbox, and done for the inbox: from now on its sender gets `duplicate`.
     Queued,
     /// A delivery of it is with the application.
     Held,
     /// The application took it before.
     Settled,
-    /// Nothing is left to hand on.
+    /// Its body was purged.
     Purged,
 }
 

@@ -1,7 +1,8 @@
-//! Leases: the id that proves who holds a row, and the rows that this very process holds, by a clock that cannot be set.
+//! Leases: the id that proves who holds a row, and the rows that this very process holds, by a clock that cannot be
+//! set.
 //!
-//! A lease in the database ends by the wall clock, so that other processes can tell. When that clock is set while an
-//! application works on a row, the lease looks ended, or longer than any: here stands how long it really lasts.
+//! A lease in the database ends by the wall clock, so that other processes can judge it. When that clock is set while
+//! an application works on a row, the lease looks ended, or far too long: this module knows how long it really lasts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -26,7 +27,7 @@ struct Lease {
 }
 
 impl Held {
-    /// From now on the row is held under this lease, for so long.
+    /// From now on the row is held under this lease, for `time`.
     pub fn hold(&self, row: i64, lease_id: &str, lease_ms: i64, steady_ms: i64) {
         let lease = Lease { id: lease_id.to_owned(), ends_ms: steady_ms.saturating_add(lease_ms) };
         lock(&self.rows).insert(row, lease);
@@ -40,7 +41,7 @@ impl Held {
         }
     }
 
-    /// For how much longer the row is held, in milliseconds; `None` where it is not.
+    /// How much longer the row is held, in milliseconds; `None`: it is not.
     pub fn left_ms(&self, row: i64, steady_ms: i64) -> Option<i64> {
         let left_ms = lock(&self.rows).get(&row)?.ends_ms.saturating_sub(steady_ms);
         (left_ms > 0).then_some(left_ms)

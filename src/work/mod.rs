@@ -17,20 +17,20 @@ pub mod timeline;
 pub mod lease;
 pub mod retry;
 
-/// What the work on one event came to.
+/// The result of the work on one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Worked {
-    /// Its effects stand.
+    /// It was applied.
     Done,
-    /// Nobody's business here.
+    /// Nothing here handles it.
     Ignored,
-    /// A person has to look at it, for this reason.
+    /// A person has to decide, for this reason.
     Quarantined(Kind, String),
-    /// Something it needs is not there yet.
+    /// Something it needs does not exist yet.
     Parked {
         /// A thing with its name, such as `order o_1`.
         waits_for: String,
-        /// When it is looked at again, in milliseconds since the epoch.
+        /// When it is tried again, in milliseconds since the epoch.
         next_at_ms: i64,
     },
 }
@@ -46,7 +46,7 @@ impl Worked {
         }
     }
 
-    /// Why a person has to look at it, where one has.
+    /// The kind and reason of its review, if any.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Quarantined(_, reason) => Some(reason),

@@ -1,4 +1,4 @@
-//! An event that waits for something that is not there yet, and for how long.
+//! How long an event waits for something that does not exist yet.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::work::Worked;
 use crate::work::retry;
 use crate::work::timeline::Timeline;
 
-/// The shortest wait between two looks for what an event waits for.
+/// The shortest wait between two tries of a parked event.
 const PARK_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// The longest.
 const PARK_WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// When an event that waits for something is looked at again: after a part of the time it has waited so far. What has
-/// waited long enough is a question to a person, or was nobody's business.
+/// When a parked event is tried again: after a part of the time it has waited so far. After the longest time it
+/// becomes a question to a person, or is ignored.
 ///
 /// # Errors
 /// Any SQLite error.
 pub(super) fn wait_for(tx: &Transaction<'_>, row: i64, park: Park, now_ms: i64) -> SqlResult<Worked> {
-    // what a jump of the clock added is no time of waiting
+    // time that a jump of the clock added is not waiting
     let jumped_ms = Timeline::recall(tx)?.of_event(row);
     let waited_ms = now_ms.saturating_sub(inbox::received_at_ms(tx, row)?).saturating_sub(jumped_ms).max(0);
     let Park { waits_for, time_max, asks } = park;

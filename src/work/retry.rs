@@ -1,6 +1,6 @@
 //! When to try again: full jitter under an exponential ceiling.
 //!
-//! Pure. Waits that are all alike come back in step; a random part of the ceiling spreads them.
+//! Pure. Equal waits would end at the same moment; a random part of the ceiling spreads them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn backoff(failures: u32, cap: Duration, random: u64) -> Duration {
     Duration::from_millis(u64::try_from(part).unwrap_or(ceiling_ms))
 }
 
-/// A duration as it is added to times; one beyond all bounds stays far ahead without an overflow.
+/// A duration in milliseconds; one that is too large becomes a value far ahead that cannot overflow.
 pub fn as_ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
 }

@@ -1,5 +1,5 @@
-//! Whether an event reaches the handlers: its defects, its scope, and whether anybody takes it. Decided before the
-//! database is touched, by the same rule for what arrives and for what is put back to work.
+//! Whether an event reaches the handlers: its defects, its scope, and whether anything here takes it. Decided before
+//! the database is touched, by the same rule for new deliveries and for events that are put back to work.
 
 use crate::config::{ACCOUNT_REQUIRED, OnScopeMismatch};
 use crate::verify::VerifiedEvent;
@@ -10,7 +10,7 @@ use crate::work::endpoint::Endpoint;
 pub enum Disposition {
     /// The handlers run, and the forwards are queued.
     Handle,
-    /// Stored, and nobody works on it.
+    /// Stored as ignored.
     Ignore,
     /// Stored for a person, with the reason.
     Quarantine(String),
@@ -36,7 +36,7 @@ pub fn disposition(endpoint: &Endpoint, event: &VerifiedEvent) -> Disposition {
 }
 
 /// The same for a stored event that is put back to work: the configuration may have changed since it was stored, and
-/// whoever put it back did not see what it says.
+/// whoever requeued it did not see its content.
 pub fn disposition_again(
     endpoint: &Endpoint,
     defect: Option<&str>,
@@ -66,7 +66,7 @@ enum Hindrance {
     Foreign(OnScopeMismatch),
 }
 
-/// Why an event must not reach the handlers: a defect of its content where anybody here reads it, else its scope. An
+/// Why an event must not reach the handlers: a defect of its content if anything here reads it, else its scope. An
 /// event without an account belongs to the endpoint's own, unless one is required; an event without a mode goes to a
 /// person where the endpoint fixes one.
 fn hindrance(
@@ -97,7 +97,7 @@ fn hindrance(
     }
 }
 
-/// Whether what an event says matters here. Where it is only handed on, the application is the one that understands it.
+/// Whether anything here reads the event's content. If it is only forwarded, the application reads it.
 fn reads_content(endpoint: &Endpoint) -> bool {
     let config = &endpoint.config;
     let checks_scope = config.livemode.is_some() || config.account.is_some();

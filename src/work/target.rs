@@ -21,7 +21,7 @@ use crate::signature::{Scheme, SchemeError, Secret, Unsigned, sign};
 use crate::work::endpoint::Endpoint;
 use crate::work::retry;
 
-/// What is sent, whoever asks for it.
+/// The request to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Parcel<'a> {
     /// The effect's own key.
@@ -46,7 +46,7 @@ pub struct Parcel<'a> {
     pub query: Option<&'a str>,
 }
 
-/// A destination and the way there.
+/// A destination, with its HTTP client.
 #[derive(Debug)]
 pub struct Target {
     config: Destination,
@@ -130,7 +130,7 @@ impl Target {
         Self::with_client(config, client, endpoints)
     }
 
-    /// As [`Target::new`], over another way.
+    /// As [`Target::new`], with another client.
     ///
     /// # Errors
     /// As [`Target::new`].
@@ -180,7 +180,7 @@ impl Target {
     /// Why the application's own check refuses a delivery from now on, whatever happens: the signed time stands
     /// inside the body, which is not changed, and is too old.
     pub fn has_expired(&self, parcel: &Parcel<'_>, now_ms: i64) -> Option<String> {
-        // what a handler emitted is no delivery of the provider's
+        // a row that a handler emitted is not a delivery of the provider's
         let endpoint = parcel.headers.and_then(|_| self.endpoints.get(parcel.endpoint))?;
         let provider = endpoint.config.verifier.provider();
         let signed_at_ms = provider.scheme().time_in_body_ms(parcel.payload)?;

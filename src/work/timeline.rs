@@ -1,8 +1,8 @@
-//! What is known of the wall clock: when it was last seen, and by how much it jumped since the rows came.
+//! The history of the wall clock: its last reading, and its jumps since the rows came.
 //!
 //! Nothing may be deleted, or given up, by an age that a jump made. A jump of a day or more is noted with the rows that
 //! came before it, and their ages are counted without it. A stop of many days looks like a jump of the clock and is
-//! taken for one: then what is stored is kept for as much longer, which harms nobody.
+//! treated as one: stored rows are then kept for as much longer, which is harmless.
 
 use crate::store::inbox;
 use crate::store::meta;
@@ -12,7 +12,7 @@ use crate::store::{Connection, SqlResult, Transaction};
 /// A smaller difference is an ordinary correction, or a short stop.
 pub const JUMP_MIN_MS: i64 = 86_400_000;
 
-/// Jumps remembered apart; older ones are put together.
+/// The number of jumps remembered singly; older ones are merged.
 const JUMPS_MAX: usize = 200;
 
 /// One jump, and the latest rows before it.
@@ -31,7 +31,7 @@ pub struct Jump {
 pub struct Timeline(Vec<Jump>);
 
 impl Timeline {
-    /// What is remembered in the database.
+    /// Reads the jumps from the database.
     ///
     /// # Errors
     /// Any SQLite error.
@@ -42,12 +42,12 @@ impl Timeline {
         Ok(Self(jumps.into_iter().map(jump).collect()))
     }
 
-    /// What has to be added to the time at which this event came.
+    /// The correction of the time at which this event came.
     pub fn of_event(&self, id: i64) -> i64 {
         self.0.iter().filter(|jump| id <= jump.inbox_id).map(|jump| jump.shift_ms).sum()
     }
 
-    /// What has to be added to the time at which this outbox row was queued.
+    /// The correction of the time at which this outbox row was queued.
     pub fn of_operation(&self, id: i64) -> i64 {
         self.0.iter().filter(|jump| id <= jump.outbox_id).map(|jump| jump.shift_ms).sum()
     }
@@ -58,7 +58,7 @@ impl Timeline {
         serde_json::json!(pairs).to_string()
     }
 
-    /// Two jumps with nothing in between are one; one that was undone is none.
+    /// Merges two jumps without rows in between; a jump that was undone disappears.
     fn add(&mut self, jump: Jump) {
         let between = |last: &&mut Jump| (last.inbox_id, last.outbox_id) == (jump.inbox_id, jump.outbox_id);
         match self.0.last_mut().filter(between) {
@@ -82,10 +82,10 @@ impl Timeline {
     }
 }
 
-/// What a start finds: how the clock stood, and the latest rows.
+/// The clock's last reading and the latest rows, as a start finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// When the clock was last seen, by itself; `None`: no daemon has worked on this file.
+    /// The clock's last reading; `None`: no daemon has worked on this file.
     pub last_ms: Option<i64>,
     /// The latest event.
     pub inbox_id: i64,
@@ -94,7 +94,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks at the database.
+    /// Reads the database.
     ///
     /// # Errors
     /// Any SQLite error.
@@ -131,8 +131,8 @@ pub fn noticed(conn: &Connection, shift_ms: i64, window_ms: i64, now_ms: i64) ->
     })
 }
 
-/// Remembers how the clock stands, and a jump, if there was one. What fails to be delivered has not failed for the
-/// length of a jump.
+/// Notes the clock's reading, and a jump, if there was one. The length of a jump does not count as time of failing for
+/// outbox rows.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.
@@ -146,7 +146,7 @@ pub fn note(tx: &Transaction<'_>, jump: Option<Jump>, now_ms: i64) -> SqlResult<
     meta::note(tx, meta::CLOCK, "", now_ms)
 }
 
-/// Believes the clock and every time in the file.
+/// Trusts the clock and every time in the file: forgets all jumps.
 ///
 /// # Errors
 /// Any SQLite error; nothing was written then.

@@ -1,6 +1,6 @@
-//! How a message reaches people: a POST in the shape that the receiver takes, or a program.
+//! Sends a message: a POST in the receiver's format, or a program.
 //!
-//! The program gets a small environment: the daemon's own has secrets in it.
+//! The program gets a small environment, because the daemon's own has secrets.
 
 use std::io;
 use std::path::Path;
@@ -19,25 +19,25 @@ use crate::wake::lock;
 /// How long a request may take.
 const SEND_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a program may run: it may send mail.
+/// How long a program may run, which may send mail.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Between two looks whether it has ended.
+/// The pause between two checks whether it has ended.
 const PROGRAM_LOOK: Duration = Duration::from_millis(10);
 
 /// Discord takes messages of 2,000 characters.
 const DISCORD_CHARS_MAX: usize = 2_000;
 
-/// Of an answer that says no, this much is shown.
+/// The most characters shown of an answer that refuses.
 const ANSWER_CHARS_MAX: usize = 200;
 
-/// Held while a program runs, so that nobody else takes note of its end.
+/// Held while a program runs, so that the reaper does not collect its exit status.
 static RUNNING: Mutex<()> = Mutex::new(());
 
-/// What was sent and what came back, for a person who tries it out.
+/// What was sent and answered, for `alert test`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// Where to, without what may be secret in it.
+    /// The receiver, without secret parts.
     pub to: String,
     /// The exact body, or the program's argument.
     pub message: String,
@@ -45,10 +45,10 @@ pub struct Sent {
     pub answer: String,
 }
 
-/// Tells people, with the machine's name in front.
+/// Sends a message, with the machine's name in front.
 ///
 /// # Errors
-/// What the receiver or the program said; the message is lost then, a reminder follows.
+/// The answer of the receiver or the program. The message is lost then; a reminder follows.
 pub fn send(via: &AlertVia, message: &str) -> io::Result<Sent> {
     let text = format!("inboxd on {}: {message}", rustix::system::uname().nodename().to_string_lossy());
     match via {
@@ -76,7 +76,7 @@ fn post(url: &str, format: AlertFormat, text: &str) -> io::Result<Sent> {
     }
 }
 
-/// Scheme and host: whoever knows the path of a chat's hook can write there.
+/// Scheme and host only: the path of a chat's hook is a secret.
 fn host(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     format!("{scheme}://{}", rest.split(['/', '?', '#']).next().unwrap_or_default())
@@ -93,12 +93,12 @@ fn shaped(format: AlertFormat, text: &str) -> (&'static str, String) {
     ("application/json; charset=utf-8", body.to_string())
 }
 
-/// Slack reads three characters as its own.
+/// Escapes the three characters that Slack interprets.
 fn escaped_for_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Nobody is called by name, whatever stands in the text.
+/// Mentions nobody, whatever the text contains.
 fn discord(text: &str) -> Value {
     let text: String = text.chars().take(DISCORD_CHARS_MAX).collect();
     json!({ "content": text, "allowed_mentions": { "parse": [] } })
@@ -153,8 +153,8 @@ fn ended(child: &mut Child) -> io::Result<ExitStatus> {
     }
 }
 
-/// As process 1 (in a container without an init): takes note of the end of processes whose parents left them, which
-/// stay as zombies otherwise. Returns of how many. A look while a program of ours runs finds none.
+/// As process 1 (in a container without an init): collects the exit status of orphaned processes, which would stay as
+/// zombies. Returns how many. It collects none while an alert program runs.
 pub fn reap_orphans() -> usize {
     let Ok(_nothing_runs) = RUNNING.try_lock() else { return 0 };
     let mut count = 0;

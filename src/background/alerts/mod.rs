@@ -1,7 +1,7 @@
-//! Alerts: people are told when something starts to need them, reminded while it lasts, and told when it is over.
+//! Alerts: a message when a condition starts, reminders while it lasts, and a message when it ends.
 //!
-//! What is told are counts, ages and names of settings: never a body, an id or anything personal. The part
-//! that decides is pure; sending is a POST or a program, with no transaction open.
+//! Messages contain counts, ages and names of settings: never a body, an id or personal data. The decision is pure; a
+//! message goes out by a POST or a program, with no transaction open.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ mod watch;
 pub use channel::{Sent, reap_orphans, send};
 pub(super) use watch::watch;
 
-/// A store that is hindered for less recovers by itself before anybody has read the message.
+/// The shortest failure of the store that is reported: a shorter one is over before the message is read.
 const STORE_HINDERED_MIN: Duration = Duration::from_secs(5);
 
-/// What was seen at one look.
+/// The values of all conditions at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Reviews that are open.
@@ -29,7 +29,7 @@ pub struct Seen {
     pub oldest_waiting: Option<Duration>,
     /// Outbox rows that were given up.
     pub outbox_dead: i64,
-    /// Events whose work fails, so that they are not stored.
+    /// Events whose handlers fail, so that they are not stored.
     pub failing: i64,
     /// How long ago the first of them failed for the first time.
     pub failing_for: Duration,
@@ -40,7 +40,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks at the database; how the store is is known elsewhere.
+    /// Reads the database; the store's own state comes from the writer.
     ///
     /// # Errors
     /// Any SQLite error.
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// One condition and what was last told of it.
+/// One condition, and the last message about it.
 #[derive(Debug)]
 struct Watch {
     on: AlertOn,
@@ -67,7 +67,7 @@ struct Watch {
     count: i64,
 }
 
-/// Decides when to tell what.
+/// Decides which messages to send, and when.
 #[derive(Debug)]
 pub struct Alerts {
     watches: Vec<Watch>,
@@ -120,7 +120,7 @@ impl Watch {
         }
     }
 
-    /// How bad it is (0: not at all), and in words.
+    /// How bad it is (0: not at all), with the words of the message.
     fn condition(&self, seen: &Seen) -> (i64, String) {
         match self.on {
             AlertOn::Review => (

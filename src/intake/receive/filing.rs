@@ -1,6 +1,6 @@
-//! Under which key a delivery counts: its event's id, that of an event it repeats, or one made of its body.
+//! Finds the key of a delivery: its event's id, the key of an event it repeats, or a key made from its body.
 //!
-//! Bodies that contradict each other under one key are kept for a person; the first one counts.
+//! Contradictory bodies under one key are kept for a person; the first one counts.
 
 use crate::providers::BodyVaries;
 use crate::store::inbox::conflicts::{self, Kept};
@@ -10,19 +10,18 @@ use crate::store::writer::JobError;
 
 use super::Stored;
 
-/// Under which key a delivery counts.
+/// The key of a delivery.
 pub(super) enum Filed<T> {
-    /// Under a new one, and this came of storing it.
+    /// A new key, and the result of storing the event.
     New(T),
-    /// Under a known one: the same event with the same body, as far as the provider is concerned.
+    /// A known key: the same event with the same body, by the provider's rules.
     Again(Known),
-    /// Under a known one, whose body is another: the event is told in another way, or the bodies contradict and a
-    /// review was opened.
+    /// A known key with another body: another shape of the event, or a contradiction, about which a review was opened.
     Told(Known),
 }
 
 impl Stored<'_> {
-    /// Finds out under which key this delivery counts, and stores it with `insert` where that key is new.
+    /// Finds the key of this delivery, and stores it with `insert` if the key is new.
     pub(super) fn file<T>(
         &self,
         insert: impl Fn(&str) -> Result<Option<T>, JobError>,
@@ -64,7 +63,7 @@ impl Stored<'_> {
         Ok(Filed::Told(known))
     }
 
-    /// The event that another subscription has told of under an id of its own.
+    /// The event that another subscription delivered under an id of its own.
     fn told_by_another_subscription(&self) -> Result<Option<Known>, JobError> {
         let Some(fact_key) = self.event.fact_key() else { return Ok(None) };
         let (provider, name) = (self.event.provider(), &self.endpoint.config.name);
@@ -79,7 +78,7 @@ impl Stored<'_> {
     }
 
     /// Whether another body under a known id is another event: a provider's test button sends one constant id for
-    /// every type, and some ids are those of what happened, told through several hooks or apps in other words.
+    /// every type, and some ids name what happened, which several hooks or apps deliver with different bodies.
     fn is_another_event(&self, known: &Known, beside: &[Known]) -> Result<bool, JobError> {
         if self.event.is_test_send() {
             return Ok(true);
@@ -92,7 +91,7 @@ impl Stored<'_> {
             let body = inbox::payload_of(self.tx, known.id)?;
             let theirs = self.endpoint.config.verifier.told_apart_by(&known.headers, body.as_deref());
             let differs = |(ours, theirs): (&Option<String>, &Option<String>)| {
-                // what stood in a body that was purged is not known
+                // the content of a purged body is not known
                 ours != theirs && (body.is_some() || theirs.is_some())
             };
             if !ours.iter().zip(&theirs).any(differs) {
@@ -108,7 +107,7 @@ impl Stored<'_> {
         matches!(versions, (Some(theirs), Some(ours)) if theirs != ours)
     }
 
-    /// Keeps the other body and asks a person, once for each body.
+    /// Keeps the other body and opens a review, once per body.
     fn keep_conflict(&self, known: &Known) -> Result<(), JobError> {
         let reason = match conflicts::keep(self.tx, known.id, self.event, self.now_ms)? {
             Kept::Before => return Ok(()),
@@ -132,7 +131,7 @@ impl Stored<'_> {
         let varies = self.endpoint.config.verifier.provider().preset().body_varies;
         Ok(match inbox::payload_of(self.tx, known.id)? {
             Some(first) => varies.same_event(&first, self.event.body()),
-            // purged: only its hash is left, which tells nothing where attempts differ
+            // purged: only its hash is left, which proves nothing if the provider's attempts differ
             None => varies != BodyVaries::No,
         })
     }

@@ -32,26 +32,26 @@ mod replay;
 
 use filing::Filed;
 
-/// What became of a delivery that was stored, or had been before.
+/// The outcome of a delivery that was stored, now or earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// New, and its effects are committed.
     Processed,
     /// Known: nothing changed but a counter.
     Duplicate,
-    /// Nobody's business here; stored.
+    /// Nothing here handles or forwards it; stored.
     Ignored,
     /// Stored for the worker.
     Accepted,
     /// Permanently inconsistent; stored for a person.
     Quarantined,
-    /// A known body under a new, unsigned id, where the endpoint refuses that: not stored.
+    /// A known body under a new, unsigned id, which the endpoint refuses: not stored.
     Replayed,
 }
 
 impl Outcome {
-    /// What a batch is answered: that something new was done weighs more than that something waits for a
-    /// person (who is told anyway), and either more than that there was nothing to do.
+    /// The outcome of a batch. New work outweighs a question to a person, who has a review anyway, and both outweigh an
+    /// event without work.
     pub fn of_batch(outcomes: impl IntoIterator<Item = Self>) -> Self {
         let weight = |outcome: &Self| match outcome {
             Self::Accepted => 5,
@@ -65,12 +65,12 @@ impl Outcome {
     }
 }
 
-/// What to answer, and what to tell once it is committed.
+/// The answer, and the review to report once it is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// What became of the delivery.
+    /// The delivery's outcome.
     pub outcome: Outcome,
-    /// Why a person has to look at it, where this delivery found that out.
+    /// The reason for a review, if this delivery opened one.
     pub review: Option<String>,
 }
 
@@ -80,12 +80,12 @@ pub struct Incoming {
     endpoint: Arc<Endpoint>,
     events: Vec<(VerifiedEvent, Disposition)>,
     now_ms: i64,
-    /// The event that is being worked on.
+    /// The event in work.
     at: AtomicUsize,
 }
 
 impl Incoming {
-    /// What an endpoint was sent, with what it does with each event.
+    /// The events that an endpoint received, each with what the screen decided.
     pub fn new(endpoint: Arc<Endpoint>, events: Vec<(VerifiedEvent, Disposition)>, now_ms: i64) -> Self {
         Self { endpoint, events, now_ms, at: AtomicUsize::new(0) }
     }
@@ -103,7 +103,7 @@ impl Incoming {
         Ok(of_all(stored.collect::<Result<_, _>>()?))
     }
 
-    /// Leaves word of the event whose work failed: nothing else of this delivery is stored.
+    /// Notes the event whose work failed: nothing else of this delivery is stored.
     ///
     /// # Errors
     /// Any SQLite error.
@@ -147,18 +147,18 @@ pub fn store(
     Ok(delivery.receipt(outcome))
 }
 
-/// What came of asking for an event that the application is to answer for.
+/// The result of claiming an event for which the application answers.
 #[derive(Debug)]
 pub enum Claim {
-    /// It is ours: the application has to be asked, and [`queue::settle`] or [`queue::give_back`] told.
+    /// The event is claimed: ask the application, then [`queue::settle`] or [`queue::give_back`].
     Ask(Box<Claimed>),
     /// Another delivery of it is with the application, for that long at most.
     InProgress(Duration),
-    /// Nothing has to be asked.
+    /// The application need not be asked.
     Settled(Receipt),
 }
 
-/// Stores the event where it is new, and claims it for one request to the application. Runs in the writer's
+/// Stores the event if it is new, and claims it for one request to the application. Runs in the writer's
 /// transaction, possibly more than once.
 ///
 /// # Errors
@@ -267,7 +267,7 @@ impl Stored<'_> {
     }
 
     fn is_async(&self) -> bool {
-        // what is only forwarded needs no worker
+        // an event that is only forwarded needs no worker
         self.endpoint.config.mode == Mode::Async
             && has_handler_for(self.endpoint, self.event.event_type().unwrap_or_default())
     }
@@ -278,10 +278,10 @@ impl Stored<'_> {
         Ok(forward(self.tx, &self.endpoint.config, &content, self.now_ms)?)
     }
 
-    /// A known event. A quarantined one is tried again: what it was missing may be there by now.
+    /// A known event. A quarantined one is tried again, because what it was missing may exist by now.
     fn redeliver(&self, known: &Known) -> Result<Outcome, JobError> {
         if !known.is_quarantined {
-            // what it waits for may be there by now
+            // what it waits for may exist by now
             queue::wake(self.tx, known.id, self.now_ms)?;
             return Ok(Outcome::Duplicate);
         }
@@ -302,7 +302,7 @@ impl Stored<'_> {
         Ok(outcome_of(&worked))
     }
 
-    /// Only a person lets a replay through, not the one who sends it once more.
+    /// A replay stays quarantined when it is sent again: only a person lets it through.
     fn may_try_again(&self, known: &Known) -> Result<bool, JobError> {
         Ok(self.endpoint.config.on_redelivery == OnRedelivery::Requeue
             && self.first_of_replay(known.id)?.is_none())
@@ -330,7 +330,7 @@ impl Stored<'_> {
     }
 }
 
-/// What a delivery is answered whose event was worked on.
+/// The outcome of a delivery whose event was worked on.
 fn outcome_of(worked: &Worked) -> Outcome {
     match worked {
         Worked::Done => Outcome::Processed,

@@ -1,4 +1,4 @@
-//! A known body under a new, unsigned id: perhaps a captured delivery that somebody sends again.
+//! A known body under a new, unsigned id: perhaps a captured delivery that is sent again.
 
 use crate::config::Replay;
 use crate::store::inbox::{self, State};
@@ -20,21 +20,21 @@ impl Stored<'_> {
         }
     }
 
-    /// A known body under a new id: nobody can tell a captured delivery from a second event that says the
-    /// same, so a person is asked, and until then nothing is done.
+    /// A known body under a new id: a captured delivery cannot be distinguished from a second event with equal
+    /// content, so a person is asked, and until then nothing is done.
     pub(super) fn replayed(&self, row: i64, key: &str, first: &str) -> Result<Outcome, JobError> {
         if self.endpoint.config.replay == Replay::Refuse {
             inbox::take_back(self.tx, row)?;
             return Ok(Outcome::Replayed);
         }
         if self.event.is_test_button() {
-            // the provider's own button sends the same bytes each time: nobody has to be asked
+            // the provider's own test button sends the same bytes each time: no question to a person
             inbox::take_back(self.tx, row)?;
             inbox::count_duplicate(self.tx, self.known(first)?.id)?;
             return Ok(Outcome::Duplicate);
         }
         if inbox::count_kept_replay(self.tx, row)? {
-            // somebody who captured one delivery can send it without end, and would fill the disk
+            // a captured delivery can be sent without end, and would fill the disk
             inbox::take_back(self.tx, row)?;
             return Ok(match self.disposition {
                 Disposition::Ignore | Disposition::ScopeMismatch => Outcome::Ignored,
