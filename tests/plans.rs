@@ -103,7 +103,7 @@ const MAY_SORT: &[(&str, &str, &str)] = &[
     ("store/reviews.rs", "GROUPS", "open reviews, up to a limit"),
     ("store/inbox/browse.rs", "CHOSEN", "what waits and matches, up to a limit"),
     ("store/inbox/browse.rs", "OLDEST", "a row for each state in which events wait"),
-    ("books/ledger.rs", "LINES_OF", "the lines of one fact"),
+    ("books/ledger/mod.rs", "LINES_OF", "the lines of one fact"),
     ("store/inbox/mod.rs", "KNOWN_BESIDE", "the events of one id: one for each endpoint"),
     ("store/inbox/conflicts.rs", "OF_EVENT", "the other bodies of one event"),
     ("books/ledger/mod.rs", "WITH_KEYS", "the lines of one event's facts"),
