@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use clap::Args;
-use rusqlite::{Connection, Transaction};
 use serde_json::{Value, json};
 
 use crate::cli::store::{self, counted, read_failed};
@@ -18,6 +17,7 @@ use crate::signature;
 use crate::store::audit::{self, Act};
 use crate::store::inbox::{self, Filter};
 use crate::store::reviews::{self, Kind};
+use crate::store::{Connection, SqlError, SqlResult, Transaction};
 
 use super::require_books;
 
@@ -69,7 +69,7 @@ pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<(), Failure> {
         after_id = last.id;
         let chosen: Vec<_> =
             events.iter().filter(|event| !matches!(event.state.as_str(), "pending" | "processing")).collect();
-        let mut stretch = |tx: Option<&Transaction<'_>>| -> rusqlite::Result<()> {
+        let mut stretch = |tx: Option<&Transaction<'_>>| -> SqlResult<()> {
             for event in &chosen {
                 replay(tx, &conn, (context, &instance), event, &mut count)?;
             }
@@ -112,7 +112,7 @@ fn replay(
     (context, instance): (&Context, &Instance),
     event: &inbox::Event,
     count: &mut Count,
-) -> rusqlite::Result<()> {
+) -> SqlResult<()> {
     let Some(sketch) = instance.sketch(&event.endpoint) else { return Ok(()) };
     let event_type = event.event_type.as_deref().unwrap_or_default();
     let handlers: Vec<_> = money_handlers(context, &event.provider)
@@ -146,7 +146,7 @@ fn replay(
     };
     let handled = handlers::run(tx, &handlers, &told).map_err(|error| match error {
         handlers::HandlerError::Sql(error) => error,
-        other @ handlers::HandlerError::Failed(_) => rusqlite::Error::UserFunctionError(Box::new(other)),
+        other @ handlers::HandlerError::Failed(_) => SqlError::UserFunctionError(Box::new(other)),
     })?;
     let (kind, reason) = match &handled {
         Handled::Contradiction(reason) => (Kind::Contradiction, reason),

@@ -16,6 +16,7 @@ use crate::books::ledger::{self, Entry};
 use crate::cli::spool::Spool;
 use crate::cli::store::read_failed;
 use crate::cli::{Context, Exit, Failure};
+use crate::store::SqlError;
 
 /// Print the books for a bookkeeping program
 ///
@@ -65,7 +66,7 @@ pub(super) fn run(args: &ExportArgs, context: &Context) -> Result<(), Failure> {
         if is_meant {
             entries.push(entry);
         }
-        Ok::<_, rusqlite::Error>(())
+        Ok::<_, SqlError>(())
     })
     .map_err(read_failed)?;
     drop(conn);

@@ -12,10 +12,10 @@ mod statement;
 mod tie_out;
 
 use clap::Subcommand;
-use rusqlite::Connection;
 
 use super::store;
 use super::{Context, Exit, Failure};
+use crate::store::Connection;
 use crate::store::meta;
 
 /// Look at the books: statements, open invoices, exports, and how they tie out

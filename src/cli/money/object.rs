@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::books;
@@ -14,6 +13,7 @@ use crate::cli::reviews;
 use crate::cli::store::{read_failed, short_time};
 use crate::cli::{Context, Exit, Failure, put, put_lines};
 use crate::store::reviews::{self as review_table, Review};
+use crate::store::{Connection, SqlResult};
 
 /// Show all evidence, entries, events and questions of one object
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub(super) fn run(args: &ObjectArgs, context: &Context) -> Result<(), Failure> {
     found.iter().try_for_each(|known| put(&to_text(known)))
 }
 
-fn known(conn: &Connection, object: String) -> rusqlite::Result<Option<Known>> {
+fn known(conn: &Connection, object: String) -> SqlResult<Option<Known>> {
     let facts = facts::about(conn, &object, ROWS)?;
     let entries = ledger::about(conn, &object, ROWS)?;
     if facts.is_empty() && entries.is_empty() {

@@ -11,6 +11,7 @@ use crate::cli::args::Limit;
 use crate::cli::store::{read_failed, short_time, table};
 use crate::cli::{Context, Failure, put, put_lines, say};
 use crate::clock;
+use crate::store::{Connection, SqlResult};
 
 /// Show invoices that are not settled, by age, and what waits for evidence
 #[derive(Debug, Args)]
@@ -55,7 +56,7 @@ pub(super) fn run(args: &OpenArgs, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-type Find = fn(&rusqlite::Connection, u32) -> rusqlite::Result<Vec<Fact>>;
+type Find = fn(&Connection, u32) -> SqlResult<Vec<Fact>>;
 
 const WAITING: &[(&str, Find)] = &[
     ("note_waits_for_refund", facts::waiting_notes),

@@ -11,6 +11,7 @@ use crate::cli::{Context, Exit, Failure, put, put_lines, read_bounded, say};
 use crate::clock;
 use crate::config::{closest, preset_names};
 use crate::handlers::{self, Event, Handled};
+use crate::store::SqlError;
 use crate::store::open;
 
 use super::back_fill::money_handlers;
@@ -70,7 +71,7 @@ pub(super) fn run(args: &TryArgs, context: &Context) -> Result<(), Failure> {
     let mut entries = Vec::new();
     ledger::each(&tx, |entry| {
         entries.push(entry);
-        Ok::<_, rusqlite::Error>(())
+        Ok::<_, SqlError>(())
     })
     .map_err(super::super::store::read_failed)?;
     tell(args, &handled, &entries)

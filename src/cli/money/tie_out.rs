@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use rusqlite::{Connection, Transaction};
 use serde_json::{Value, json};
 
 use super::require_books;
@@ -20,6 +19,7 @@ use crate::cli::store::{self, read_failed};
 use crate::cli::{Context, Exit, Failure, put, put_lines, read_bounded, say};
 use crate::clock;
 use crate::store::audit::{self, Act};
+use crate::store::{Connection, SqlError, SqlResult, Transaction};
 
 /// A report of a year of a small shop.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -164,7 +164,7 @@ fn csv(text: &str) -> Vec<Vec<String>> {
 
 /// The object of the books that a row is about, and what it moved there in the currency of the books; `None`: only a fee,
 /// a conversion, or nothing that the books have.
-fn counterpart(conn: &Connection, row: &Row) -> rusqlite::Result<Option<(String, i64, String)>> {
+fn counterpart(conn: &Connection, row: &Row) -> SqlResult<Option<(String, i64, String)>> {
     let (amount, currency) = match &row.facing {
         Some((amount, currency)) => (*amount, currency.clone()),
         None => (row.gross, row.currency.clone()),
@@ -204,7 +204,7 @@ fn part_of(object: &str, is_refund: bool) -> String {
     if is_refund { format!("{object} refunds") } else { object.to_owned() }
 }
 
-fn compare(conn: &Connection, rows: &[Row]) -> rusqlite::Result<BTreeMap<(String, String), Sides>> {
+fn compare(conn: &Connection, rows: &[Row]) -> SqlResult<BTreeMap<(String, String), Sides>> {
     let mut sides: BTreeMap<(String, String), Sides> = BTreeMap::new();
     for row in rows {
         if let Some((object, amount, currency)) = counterpart(conn, row)? {
@@ -221,7 +221,7 @@ fn compare(conn: &Connection, rows: &[Row]) -> rusqlite::Result<BTreeMap<(String
             side.books += i128::from(entry.amount);
             side.is_in_books = true;
         }
-        Ok::<_, rusqlite::Error>(())
+        Ok::<_, SqlError>(())
     })?;
     // what comes to nothing on a side that has it is no difference to one that has it not
     sides.retain(|_, side| side.is_in_report || side.books != 0);
