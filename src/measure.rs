@@ -93,6 +93,16 @@ impl Counts {
         all.collect()
     }
 
+    /// What was recorded since the last [`Counts::take`], which it is left for.
+    pub fn fresh(&self) -> Vec<(String, &'static str, Fresh)> {
+        let cells = lock(&self.cells);
+        let all = cells.iter().flat_map(|(name, outcomes)| {
+            let fresh = outcomes.iter().filter(|(_, cell)| cell.fresh.count > 0);
+            fresh.map(move |(outcome, cell)| (name.clone(), *outcome, cell.fresh))
+        });
+        all.collect()
+    }
+
     /// What was recorded since this was last asked.
     pub fn take(&self) -> Vec<(String, &'static str, Fresh)> {
         let mut cells = lock(&self.cells);

@@ -103,7 +103,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("background::upkeep", &["work::timeline", "config", "store::open", "store::writer", "clock"]),
     (
         "background::noting",
-        &["measure", "store::minutes", "intake::deliveries", "store::writer", "store::meta", "clock"],
+        &["store::minutes", "intake::deliveries", "store::writer", "store::meta", "clock"],
     ),
     (
         "background::alerts",
@@ -370,7 +370,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store::reviews", &[]),
     ("store::meta", &[]),
     ("store::audit", &[]),
-    ("store::minutes", &[]),
+    ("store::minutes", &["measure"]),
     ("store::page", &[]),
     ("store::query", &[]),
     (

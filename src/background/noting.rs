@@ -6,7 +6,6 @@ use super::given_up;
 use super::stop::Stop;
 use crate::clock;
 use crate::intake::deliveries::Answers;
-use crate::measure::{self, Fresh};
 use crate::store::meta;
 use crate::store::minutes::{self, Counted};
 use crate::store::writer::WriterHandle;
@@ -62,12 +61,7 @@ pub(super) fn note_answers(
 
 /// Adds what was counted since the last look to this minute. What cannot be written now waits in `uncounted`.
 fn note_minute(writer: &WriterHandle, uncounted: &mut Vec<Counted>) {
-    for (counts, prefix) in
-        [(&measure::DELIVERIES, ""), (&measure::WORKED, ""), (&measure::ATTEMPTS, "outbox_")]
-    {
-        let fresh = counts.take().into_iter();
-        uncounted.extend(fresh.map(|(endpoint, outcome, fresh)| counted(endpoint, prefix, outcome, fresh)));
-    }
+    uncounted.extend(minutes::take());
     let (now_ms, all) = (clock::now_ms(), uncounted.clone());
     let written = writer.run(move |tx| {
         minutes::add(tx, minutes::minute_of(now_ms), &all)?;
@@ -76,17 +70,6 @@ fn note_minute(writer: &WriterHandle, uncounted: &mut Vec<Counted>) {
     match written {
         Ok(_) => uncounted.clear(),
         Err(error) => log::debug!("could not write the counts of this minute yet: {error}"),
-    }
-}
-
-fn counted(endpoint: String, prefix: &str, outcome: &str, fresh: Fresh) -> Counted {
-    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    Counted {
-        endpoint,
-        outcome: format!("{prefix}{outcome}"),
-        count: number(fresh.count),
-        sum_ms: number(fresh.sum_ms),
-        max_ms: number(fresh.max_ms),
     }
 }
 

@@ -5,6 +5,8 @@
 
 use rusqlite::{Connection, Transaction};
 
+use crate::measure::{self, Counts, Fresh};
+
 /// How long they are kept.
 const KEPT_MINUTES: i64 = 90 * 24 * 60;
 
@@ -30,6 +32,32 @@ pub struct Counted {
     pub sum_ms: i64,
     /// The slowest.
     pub max_ms: i64,
+}
+
+/// What is counted, and what its outcomes begin with here.
+const COUNTS: [(&Counts, &str); 3] =
+    [(&measure::DELIVERIES, ""), (&measure::WORKED, ""), (&measure::ATTEMPTS, "outbox_")];
+
+/// What was counted in memory since this was last asked.
+pub fn take() -> Vec<Counted> {
+    COUNTS.into_iter().flat_map(|(counts, prefix)| counted(counts.take(), prefix)).collect()
+}
+
+/// What is still in memory only: the minute that is not over.
+pub fn unwritten() -> Vec<Counted> {
+    COUNTS.into_iter().flat_map(|(counts, prefix)| counted(counts.fresh(), prefix)).collect()
+}
+
+fn counted(fresh: Vec<(String, &'static str, Fresh)>, prefix: &str) -> Vec<Counted> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let one = |(endpoint, outcome, fresh): (String, &str, Fresh)| Counted {
+        endpoint,
+        outcome: format!("{prefix}{outcome}"),
+        count: number(fresh.count),
+        sum_ms: number(fresh.sum_ms),
+        max_ms: number(fresh.max_ms),
+    };
+    fresh.into_iter().map(one).collect()
 }
 
 /// Adds to a minute.

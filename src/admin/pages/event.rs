@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::admin::frame::{age, cell, facts, or_dash, shown, size, state, table, time};
+use crate::admin::frame::{age, cell, facts, grouped, or_dash, shown, size, state, table, time};
 use crate::admin::http::{self, segment};
 use crate::admin::json::laid_out;
 use crate::admin::login::Visitor;
@@ -236,7 +236,7 @@ fn same_object(asked: &Asked<'_>, story: &Story) -> Markup {
             None => p .quiet { "The event names no object." },
             Some(object) => {
                 (table(&format!("Events about {}, in the order of commits", shown(object)), &["Received", "Event", "Type", "State"], &rows))
-                p .quiet { "Among the " (2 * browse::ROWS_LOOKED_AT) " events around this one." }
+                p .quiet { "Among the " (grouped(2 * browse::ROWS_LOOKED_AT)) " events around this one." }
             }
         }
     }

@@ -47,7 +47,9 @@ struct Need {
 
 pub(super) fn show(asked: Asked<'_>) -> Shown {
     let now_ms = asked.frame.now_ms;
-    let read = asked.running.read(|conn| Read::of(conn, now_ms)).map_err(unread)?;
+    let mut read = asked.running.read(|conn| Read::of(conn, now_ms)).map_err(unread)?;
+    let column = minutes::minute_of(now_ms).div_euclid(COLUMN_MINUTES) * COLUMN_MINUTES;
+    read.minutes.extend(minutes::unwritten().into_iter().map(|counted| (column, counted)));
     let needs = needs(&asked, &read);
     let title = match needs.len() {
         0 => "All is well".to_owned(),
@@ -66,6 +68,9 @@ pub(super) fn show(asked: Asked<'_>) -> Shown {
                     }
                 }
             }
+        }
+        @for Need { sentence, href, press } in outages(&asked, &read.overview) {
+            p .quiet { (shown(&sentence)) " " a href=(href) { (press) } }
         }
         (strip(&read))
         (oldest(&asked, &read))
@@ -111,7 +116,10 @@ fn needs(asked: &Asked<'_>, read: &Read) -> Vec<Need> {
         );
     }
     if overview.reviews_open > 0 {
-        let sentence = format!("{} reviews wait for a decision.", grouped(overview.reviews_open));
+        let sentence = match overview.reviews_open {
+            1 => "1 review waits for a decision.".to_owned(),
+            count => format!("{} reviews wait for a decision.", grouped(count)),
+        };
         need(sentence, "/reviews".to_owned(), "Decide");
     }
     for standing in overview.outbox.iter().filter(|standing| standing.paused.is_none()) {
@@ -135,11 +143,10 @@ fn needs(asked: &Asked<'_>, read: &Read) -> Vec<Need> {
             "Look at them",
         );
     }
-    all.extend(outages(asked, overview));
     all
 }
 
-/// Times without a daemon that ended within a day.
+/// Times without a daemon that ended within a day: nobody can mend them, but the providers' logs can be looked at.
 fn outages(asked: &Asked<'_>, overview: &Overview) -> Vec<Need> {
     let now_ms = asked.frame.now_ms;
     let is_recent =
@@ -265,7 +272,6 @@ fn endpoints(asked: &Asked<'_>, read: &Read) -> Markup {
         "Answered in (mean / max)",
     ];
     html! {
-        h2 { "Endpoints" }
         @if rows.is_empty() { p .quiet { "No endpoint is configured." } }
         @else { (table("Endpoints: what came in", &columns, &rows)) }
     }
@@ -312,7 +318,6 @@ fn destinations(asked: &Asked<'_>, read: &Read) -> Markup {
         "Act",
     ];
     html! {
-        h2 { "Destinations" }
         @if rows.is_empty() { p .quiet { "No destination is configured." } }
         @else { (table("Destinations: what goes out", &columns, &rows)) }
     }
