@@ -223,7 +223,7 @@ fn a_table_of_one_of_inboxds_names_is_refused_and_nothing_is_changed() {
 
 #[test]
 fn check_refuses_what_cannot_live_in_an_applications_file() {
-    for handler in ["billing", "orders"] {
+    for handler in ["billing", "money", "orders"] {
         let dir = prepared(&CONFIG.replace("sql:shop", handler));
         refused(&inboxd(dir.path(), &["check"]), "keeps its tables in inboxd's own file");
     }

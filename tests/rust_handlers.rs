@@ -90,7 +90,7 @@ fn the_plain_daemon_refuses_a_handler_that_only_another_program_has() {
     let ran = support::inboxd(dir.path(), &["check"]);
     assert_eq!(ran.code, 3);
     assert!(
-        ran.stderr.contains(r#""credits": is unknown; known: "billing", "orders", "sql:DIR""#),
+        ran.stderr.contains(r#""credits": is unknown; known: "billing", "money", "orders", "sql:DIR""#),
         "{}",
         ran.stderr
     );

@@ -338,6 +338,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "books::disputes",
             "books::credit_notes",
             "books::payouts",
+            "books::described",
+            "books::currencies",
             "books::orders",
             // what a handler says of itself, in the words of the configuration's rules
             "config",
@@ -359,6 +361,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("books::disputes", &["books::facts", "books::kinds", "books::ledger"]),
     ("books::credit_notes", &["books::facts", "books::kinds", "books::ledger"]),
     ("books::payouts", &["books::facts", "books::kinds", "books::ledger"]),
+    ("books::described", &["books::facts", "books::kinds", "books::ledger"]),
     ("books::currencies", &[]),
     ("books::orders", &[]),
     ("config", &["verify", "providers", "signature", "outgoing", "terminal"]),

@@ -15,5 +15,6 @@ pub mod sales;
 pub mod disputes;
 pub mod credit_notes;
 pub mod payouts;
+pub mod described;
 pub mod currencies;
 pub mod orders;

@@ -6,6 +6,7 @@
 
 mod billing;
 mod fields;
+mod money;
 mod orders;
 pub mod sql;
 
@@ -18,6 +19,7 @@ use rusqlite::Transaction;
 use serde_json::Value;
 
 pub use billing::Billing;
+pub use money::Money;
 pub use orders::Orders;
 
 use crate::config::HandlerFacts;
@@ -332,7 +334,7 @@ fn facts_of(handler: &dyn Handler) -> HandlerFacts {
 /// }
 ///
 /// let registry = Registry::new().with(Counts);
-/// assert_eq!(registry.names().collect::<Vec<_>>(), ["billing", "counts", "orders"]);
+/// assert_eq!(registry.names().collect::<Vec<_>>(), ["billing", "counts", "money", "orders"]);
 /// ```
 #[derive(Clone)]
 pub struct Registry {

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a failed unwrap is the failure")]
 
+mod contradictions;
+mod elsewhere;
 mod rig;
 mod shop;
 

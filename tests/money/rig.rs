@@ -33,7 +33,7 @@ impl<'c> Books<'c> {
         Self { tx, questions: Vec::new(), now_ms: 1_000 }
     }
 
-    fn run(&self, sql: &str) {
+    pub fn run(&self, sql: &str) {
         self.tx.prepare_cached(sql).unwrap().execute([]).unwrap();
     }
 
