@@ -32,7 +32,7 @@ fn an_event_is_shown_with_its_deliveries_its_handlers_its_effects_and_what_was_d
     // another event of the same payment books nothing of its own
     daemon.stripe(&invoice_event("evt_told", "payment_succeeded", "in_9", 1250));
     daemon.stripe(&invoice_event("evt_void", "voided", "in_9", 1250));
-    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'delivered'", 4);
+    daemon.wait_for_count("SELECT count(*) FROM outbox WHERE state = 'delivered'", 5);
     let closed = daemon.inboxd(&["resolve", "1", "--note", "the customer was right"]);
     assert_eq!(closed.code, 0, "{closed:?}");
 
