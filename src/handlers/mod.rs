@@ -287,8 +287,8 @@ fn notify(tx: &Transaction<'_>, event: &Event<'_>, message: Message) -> rusqlite
 }
 
 /// The handlers that every inboxd has: the one list of them.
-fn built_in() -> [Arc<dyn Handler>; 2] {
-    [Arc::new(Billing), Arc::new(Orders)]
+fn built_in() -> [Arc<dyn Handler>; 3] {
+    [Arc::new(Billing), Arc::new(Money), Arc::new(Orders)]
 }
 
 /// Tables of inboxd's that the application and SQL handlers may write as well.

@@ -40,8 +40,7 @@ impl Handler for Money {
     }
 
     fn is_money(&self) -> bool {
-        // most of these providers do not say in an event whether it is a test
-        false
+        true
     }
 
     fn providers(&self) -> &[&'static str] {
