@@ -303,3 +303,63 @@ fn replayed_events_book_what_is_missing_and_nothing_twice() {
     assert_eq!(daemon.text(sums), before);
     assert_eq!(daemon.count("SELECT count(*) FROM inboxd_audit WHERE act = 'money replay'"), 2);
 }
+
+#[test]
+fn an_invoice_that_was_voided_is_void_though_the_void_of_its_credit_note_comes_later() {
+    let daemon = Daemon::start();
+    let note = json!({"id": "cn_1", "object": "credit_note", "invoice": "in_1", "currency": "eur", "amount": 300, "type": "pre_payment", "status": "issued"});
+    let send = |id: &str, event_type: &str, object: &Value| {
+        daemon.stripe(&event(id, event_type, NOVEMBER, object)).1
+    };
+    assert_eq!(
+        send("evt_1", "invoice.finalized", &invoice("in_1", "eur", "open", 0)),
+        r#"{"outcome":"processed"}"#
+    );
+    assert_eq!(send("evt_2", "credit_note.created", &note), r#"{"outcome":"processed"}"#);
+    assert_eq!(
+        send("evt_3", "invoice.voided", &invoice("in_1", "eur", "void", 0)),
+        r#"{"outcome":"quarantined"}"#
+    );
+    assert_eq!(daemon.text("SELECT kind FROM reviews WHERE resolved_at_ms IS NULL"), "contradiction");
+    assert_eq!(send("evt_4", "credit_note.voided", &note), r#"{"outcome":"processed"}"#);
+    daemon.wait_for_count("SELECT count(*) FROM invoices WHERE status = 'void'", 1);
+    daemon.wait_for_count("SELECT count(*) FROM reviews WHERE resolved_at_ms IS NULL", 0);
+    assert_eq!(daemon.count("SELECT sum(amount) FROM postings WHERE book = 'receivable'"), 0);
+}
+
+#[test]
+fn the_books_are_the_same_after_kills_and_a_purge_between_the_events() {
+    let daemon = shop();
+    let sums = "SELECT group_concat(kind || ' ' || currency || ' ' || total, ', ') FROM
+                (SELECT kind, currency, sum(amount) AS total FROM ledger_entries GROUP BY kind, currency HAVING total <> 0 ORDER BY 1, 2)";
+    let (expected, bodies) = (daemon.text(sums), {
+        let conn = daemon.sql();
+        let mut bodies = conn.prepare("SELECT payload FROM webhook_inbox ORDER BY event_id DESC").unwrap();
+        let bodies = bodies.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap);
+        bodies.collect::<Vec<_>>()
+    });
+    let mut daemon = Daemon::start();
+    for (number, body) in bodies.iter().enumerate() {
+        assert_eq!(daemon.stripe(body).0, 200);
+        if number % 3 == 2 {
+            daemon = Daemon::in_dir(daemon.kill());
+            daemon.sql().execute_batch("UPDATE webhook_inbox SET payload = NULL").unwrap();
+        }
+        // told by a second endpoint's event of its own
+        let again = body
+            .replacen("\"id\":\"evt_", "\"id\":\"evt_again_", 1)
+            .replace("2026-10-28.endive", "2025-06-30.basil");
+        assert_eq!(daemon.stripe(&again).0, 200);
+    }
+    assert_eq!(daemon.text(sums), expected);
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+}
+
+#[test]
+fn check_says_what_is_not_subscribed_from_what_has_come() {
+    let daemon = Daemon::start();
+    daemon.stripe(&event("evt_1", "invoice.paid", NOVEMBER, &invoice("in_1", "eur", "paid", 1000)));
+    let ran = daemon.inboxd(&["check"]);
+    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("no invoice_payment.paid has come"), "{ran:?}");
+    assert!(shop().inboxd(&["check", "--json"]).stdout.contains("no refund.created"));
+}

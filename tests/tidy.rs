@@ -340,6 +340,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "books::payouts",
             "books::described",
             "books::currencies",
+            "books::subscriptions",
             "books::orders",
             // what a handler says of itself, in the words of the configuration's rules
             "config",
@@ -363,6 +364,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("books::payouts", &["books::facts", "books::kinds", "books::ledger"]),
     ("books::described", &["books::facts", "books::kinds", "books::ledger"]),
     ("books::currencies", &[]),
+    ("books::subscriptions", &[]),
     ("books::orders", &[]),
     ("config", &["verify", "providers", "signature", "outgoing", "terminal"]),
     ("store", &[]),
@@ -407,6 +409,7 @@ const TABLES: &[(&str, &str)] = &[
     ("ledger_entries", "books::ledger"),
     ("ledger_kinds", "books::ledger"),
     ("money_facts", "books::facts"),
+    ("subscription_states", "books::subscriptions"),
     ("invoices", "books::invoices"),
     ("orders", "books::orders"),
     ("inboxd_meta", "store::meta"),

@@ -134,6 +134,14 @@ pub fn text(conn: &Connection, object: &str, field: &str) -> rusqlite::Result<Op
     conn.prepare_cached(FIND)?.query_row((object, field), |row| row.get(0)).optional()
 }
 
+/// The members of one of an object's sets.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn members(conn: &Connection, object: &str, set: &str) -> rusqlite::Result<Vec<String>> {
+    conn.prepare_cached(MEMBERS)?.query_map((object, set), |row| row.get(0))?.collect()
+}
+
 /// All that is known of one object. Of a set of numbers the sum is kept and not each member: a charge can have ten
 /// thousand refunds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -301,6 +309,11 @@ const MOST: &str = "
 
 const FIND: &str = "
     SELECT value FROM main.money_facts WHERE object = ?1 AND field = ?2";
+
+const MEMBERS: &str = "
+    SELECT substr(field, length(?2) + 2)
+      FROM main.money_facts
+     WHERE object = ?1 AND field >= ?2 || ':' AND field < ?2 || ';'";
 
 const ABOUT: &str = "
     SELECT field, value FROM main.money_facts WHERE object = ?1 ORDER BY field";

@@ -17,4 +17,5 @@ pub mod credit_notes;
 pub mod payouts;
 pub mod described;
 pub mod currencies;
+pub mod subscriptions;
 pub mod orders;

@@ -3,6 +3,8 @@
 //! It changes nothing and binds no address, since a daemon may be running: whether the database is sound and
 //! the ports are free is found out by `serve`. Of an existing database it reads the schema and what waits there.
 
+mod unsubscribed;
+
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -61,6 +63,7 @@ fn load(context: &Context) -> Result<Config, ConfigError> {
     let (problems, warnings) = daemon::check(&config);
     config.warnings.extend(warnings);
     config.warnings.extend(of_either_mode(&config, context.registry()));
+    config.warnings.extend(unsubscribed::warnings(&config));
     if problems.is_empty() {
         return Ok(config);
     }

@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://docs.stripe.com/webhooks#verify-manually",
         setup: "Developers, Webhooks (Workbench): add a destination with the URL and the events you need; then reveal its signing secret.",
         secret: "the endpoint's own signing secret, the whole text with whsec_",
-        notes: "Account, Connect and `stripe listen` secrets differ.",
+        notes: "Account, Connect and `stripe listen` secrets differ. For the books subscribe snapshot events, with invoice_payment.paid (else cash and payments elsewhere look alike), charge.captured and refund.* (docs/money.md).",
         confirmed: "2026-11: with the stripe libraries 23.1.0 (Node) and 16.1.0 (Python)",
         recipe: Recipe {
             signature_header: "Stripe-Signature",

@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Preset] = &[
         docs: "https://shopify.dev/docs/apps/build/webhooks/subscribe/https",
         setup: "Subscribe in the app's shopify.app.toml or by API. For a shop's own hooks: Settings, Notifications, Webhooks.",
         secret: "the app's client secret; hooks made in the shop's settings have another one, shown there",
-        notes: "X-Shopify-Webhook-Id is the key. The same X-Shopify-Event-Id, topic and object under another Webhook-Id is the same event told by a second subscription: a duplicate, whatever API version its body has. Ids and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401.",
+        notes: "X-Shopify-Webhook-Id is the key. The same X-Shopify-Event-Id, topic and object under another Webhook-Id is the same event told by a second subscription: a duplicate, whatever API version its body has. Ids and topic are not signed. The newer names without X- are taken too. A bad signature is answered 401. The handler money needs order_transactions/create.",
         confirmed: "2026-11: with @shopify/shopify-api 13.1.0",
         recipe: Recipe {
             signature_header: "X-Shopify-Hmac-Sha256",

@@ -9,6 +9,7 @@ mod contradictions;
 mod elsewhere;
 mod rig;
 mod shop;
+mod subscriptions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -38,6 +38,10 @@ pub(super) fn apply(journal: &Journal<'_>, note: &Value) -> Result<Handled, Refu
     }
     journal.settle_credit_note(id)?;
     journal.settle_invoice(invoice)?;
+    if is_void {
+        // an invoice that was voided, or another note, contradicted this one until now
+        journal.try_again(invoice)?;
+    }
     if journal.mark(&object, "issued")? {
         let facts = [
             ("credit_note", id.into()),

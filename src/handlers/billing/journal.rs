@@ -12,6 +12,7 @@ use crate::books::ledger::{self, Cause, Entry, Object, Target};
 use crate::books::{charges, credit_notes, disputes, payouts, receivables, sales};
 use crate::handlers::fields::{amount, currency, reference, signed_amount};
 use crate::handlers::{Event, Message, notify};
+use crate::store::inbox::queue;
 use crate::store::reviews;
 
 /// Why an event is not applied.
@@ -215,6 +216,15 @@ impl Journal<'_> {
         let message =
             Message { topic, operation_key, object_id: object_id.to_owned(), facts: Value::Object(facts) };
         Ok(notify(self.tx, self.event, message)?)
+    }
+
+    /// Events that contradicted what was known of the invoice and of its credit notes are tried again: what is known has
+    /// changed.
+    pub(super) fn try_again(&self, invoice: &str) -> Result<(), Refusal> {
+        let notes = facts::members(self.tx, &format!("invoice:{invoice}"), "note")?;
+        let objects: Vec<_> = std::iter::once(invoice.to_owned()).chain(notes).collect();
+        let objects = serde_json::json!(objects).to_string();
+        Ok(queue::requeue_about(self.tx, self.event.endpoint, &objects, self.event.now_ms)?)
     }
 
     /// A refund and a dispute of one charge are both real, and together they can be more than was taken: it is booked,

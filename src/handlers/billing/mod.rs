@@ -16,6 +16,7 @@ mod journal;
 mod payment;
 mod payout;
 mod refund;
+mod subscription;
 mod thin;
 
 use rusqlite::Transaction;
@@ -100,6 +101,7 @@ enum Subject {
     CheckoutSession,
     Payout,
     Topup,
+    Subscription,
     /// An event without its object.
     Thin,
 }
@@ -131,6 +133,11 @@ fn subject(event_type: &str) -> Option<Subject> {
         "topup.created" | "topup.succeeded" | "topup.failed" | "topup.canceled" | "topup.reversed" => {
             Subject::Topup
         }
+        "customer.subscription.created"
+        | "customer.subscription.updated"
+        | "customer.subscription.deleted"
+        | "customer.subscription.paused"
+        | "customer.subscription.resumed" => Subject::Subscription,
         _ if thin::is_about_money(event_type) => Subject::Thin,
         _ => return None,
     })
@@ -155,6 +162,7 @@ fn apply(journal: &Journal<'_>, subject: Subject) -> Result<Handled, Refusal> {
         Subject::CheckoutSession => payment::apply_session(journal, object),
         Subject::Payout => payout::apply(journal, object),
         Subject::Topup => payout::apply_topup(journal, object),
+        Subject::Subscription => subscription::apply(journal, object),
         Subject::Thin => Ok(Handled::Ignored),
     }
 }
@@ -172,6 +180,7 @@ fn object<'a>(event: &Event<'a>, subject: Subject) -> Result<&'a Value, Refusal>
         Subject::CheckoutSession => ("checkout.session", "a"),
         Subject::Payout => ("payout", "a"),
         Subject::Topup => ("topup", "a"),
+        Subject::Subscription => ("subscription", "a"),
         Subject::Thin => ("event", "an"),
     };
     let object = &event.body["data"]["object"];
@@ -197,7 +206,7 @@ fn own_id<'a>(object: &'a Value, what: &str) -> Result<&'a str, Refusal> {
 }
 
 /// All that is read of an event, whatever it is about.
-const READS: [&str; 46] = [
+const READS: [&str; 49] = [
     "/created",
     "/snapshot_event",
     "/data/object/amount",
@@ -241,7 +250,10 @@ const READS: [&str; 46] = [
     "/related_object/id",
     "/related_object/type",
     "/data/object/paid",
-    "/data/object/failure_reason",
-    "/data/object/arrival_date",
-    "/data/object/failure_code",
+    "/data/object/cancel_at",
+    "/data/object/cancel_at_period_end",
+    "/data/object/current_period_end",
+    "/data/object/items",
+    "/data/object/pause_collection",
+    "/data/object/plan",
 ];

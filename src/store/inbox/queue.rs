@@ -591,6 +591,32 @@ const HAND_BACK: &str = "
        SET state = 'pending', lease_id = NULL, available_at_ms = ?3, attempts_excused = attempts_excused + 1
      WHERE id = ?1 AND lease_id = ?2";
 
+/// Puts back to work what waits for a person because it contradicted something that is known of these objects (a JSON array):
+/// new evidence about them has come. At most ten events.
+///
+/// # Errors
+/// Any SQLite error; nothing was written then.
+pub fn requeue_about(
+    tx: &Transaction<'_>,
+    endpoint: &str,
+    object_ids: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    let mut found = tx.prepare_cached(QUARANTINED_ABOUT)?;
+    let ids = found.query_map((endpoint, object_ids), |row| row.get(0))?;
+    for id in ids.collect::<rusqlite::Result<Vec<i64>>>()? {
+        requeue(tx, id, now_ms)?;
+    }
+    Ok(())
+}
+
+const QUARANTINED_ABOUT: &str = "
+    SELECT id
+      FROM main.webhook_inbox
+     WHERE state = 'quarantined' AND processed_at_ms IS NULL
+       AND endpoint = ?1 AND object_id IN (SELECT value FROM json_each(?2))
+     LIMIT 10";
+
 const REQUEUE: &str = "
     UPDATE main.webhook_inbox
        SET state = 'pending', available_at_ms = ?2, attempts_excused = attempts, processed_at_ms = NULL

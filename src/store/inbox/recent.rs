@@ -89,6 +89,26 @@ fn last_id_before(conn: &Connection, time_ms: i64) -> rusqlite::Result<i64> {
 const NEXT_AFTER: &str = "
     SELECT received_at_ms FROM main.webhook_inbox WHERE id > ?1 ORDER BY id LIMIT 1";
 
+/// The types of the newest events of an endpoint, each with the newest version of its format, where it names one.
+///
+/// # Errors
+/// Any SQLite error.
+pub fn types_of(conn: &Connection, endpoint: &str) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    conn.prepare_cached(TYPES_OF)?
+        .query_map((endpoint, ROWS_MAX), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+const TYPES_OF: &str = "
+    SELECT coalesce(event_type, ''), max(api_version)
+      FROM (SELECT event_type, api_version, endpoint
+              FROM main.webhook_inbox
+             ORDER BY id DESC
+             LIMIT ?2)
+     WHERE endpoint = ?1
+     GROUP BY 1
+     ORDER BY 1";
+
 const BY_TYPE: &str = "
     SELECT coalesce(event_type, ''), count(*), sum(duplicates)
       FROM (SELECT event_type, duplicates, received_at_ms
