@@ -11,6 +11,11 @@ use rusqlite::Connection;
 /// Statements that read a table, or an index, from one end to the other, and why that is right.
 const MAY_SCAN: &[(&str, &str, &str)] = &[
     (
+        "store/inbox/recent.rs",
+        "TYPES_OF",
+        "the newest rows up to a limit, for a person who checks the configuration",
+    ),
+    (
         "books/ledger/statement.rs",
         "SUMS",
         "the whole of the books up to a time, for a person, by a reader whose time is limited",
@@ -95,6 +100,7 @@ const MAY_SCAN: &[(&str, &str, &str)] = &[
 
 /// Statements that sort what they found, and why that is little.
 const MAY_SORT: &[(&str, &str, &str)] = &[
+    ("store/inbox/recent.rs", "TYPES_OF", "a row for each type of event"),
     (
         "store/minutes.rs",
         "SINCE",
