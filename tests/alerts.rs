@@ -163,3 +163,48 @@ fn as_process_1_it_leaves_no_zombie_of_what_an_alert_program_left_behind() {
     daemon.wait_for("nothing is left of it", || children(inboxd).is_empty());
     assert_eq!(daemon.inboxd(&["alert", "test"]).code, 0);
 }
+
+#[test]
+fn people_are_told_when_much_is_refused_and_get_the_report_that_is_due() {
+    let app = App::answering(200);
+    let url = &app.url;
+    let config = config(&format!(
+        "url = \"{url}\"\non = [\"refused>20%\", \"silent>1d\", \"duplicates>99%\", \"clock\", \"disk<1h\"]\n[report]\nevery = \"week\""
+    ));
+    // the first start begins the time, a later one finds that it is over
+    let daemon = Daemon::with_config(&config);
+    daemon.wait_for_count("SELECT count(*) FROM inboxd_meta WHERE key = 'last_report'", 1);
+    assert!(app.seen().is_empty(), "{:?}", app.seen());
+    let dir = Arc::clone(&daemon.dir);
+    assert_eq!(daemon.stop(), Some(0));
+    let conn = support::open(&dir.path().join("data/inboxd.db"));
+    conn.execute(
+        "UPDATE inboxd_meta SET updated_at_ms = updated_at_ms - 8 * 86400000 WHERE key = 'last_report'",
+        [],
+    )
+    .unwrap();
+    conn.execute(
+        "INSERT INTO inboxd_minutes VALUES (?1 / 60, 'billing', 'processed', 30, 0, 0), (?1 / 60, 'billing', 'signature_mismatch', 70, 0, 0)",
+        [support::now_s()],
+    )
+    .unwrap();
+    drop(conn);
+    let daemon = Daemon::in_dir(dir);
+    daemon.wait_for("both have come", || app.seen().len() >= 2);
+    let texts: Vec<_> = app.seen().iter().map(|seen| seen.text().to_owned()).collect();
+    assert!(texts[0].contains("report of 7 days: all is well\ndeliveries 100, of which 0"), "{texts:?}");
+    assert!(texts[1].contains("70 % of the deliveries of the last 15 minutes were refused"), "{texts:?}");
+    assert_eq!(texts.len(), 2, "{texts:?}");
+}
+
+#[test]
+fn a_report_needs_a_receiver_and_a_share_is_a_percentage() {
+    let without = support::folder(&format!("{}[report]\nevery = \"day\"\n", support::CONFIG), &[]);
+    let ran = support::inboxd(without.path(), &["check"]);
+    assert!(ran.code == 3 && ran.stderr.contains("report.every: needs a receiver"), "{ran:?}");
+    for (on, said) in [("refused>0%", "write a share"), ("refused", "known: "), ("silent<1h", "silent>24h")] {
+        let dir = support::folder(&config(&format!("url = \"http://127.0.0.1:9\"\non = [\"{on}\"]")), &[]);
+        let ran = support::inboxd(dir.path(), &["check"]);
+        assert!(ran.code == 3 && ran.stderr.contains(said), "{on} {ran:?}");
+    }
+}

@@ -108,6 +108,10 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "background::alerts",
         &[
+            "store::minutes",
+            "store::meta",
+            "store::overview",
+            "terminal",
             "background::stop",
             "config",
             "store",

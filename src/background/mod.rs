@@ -14,7 +14,7 @@ use self::stop::Stop;
 use self::upkeep::{StartNote, Upkeep, Watch};
 use self::worker::Worker;
 use crate::clock;
-use crate::config::{Alert, Retention};
+use crate::config::{Alert, Report, Retention};
 use crate::intake::deliveries::Answers;
 use crate::store::writer::WriterHandle;
 use crate::wake::Wake;
@@ -61,6 +61,8 @@ pub struct Settings {
     pub proxied: Vec<(String, Duration)>,
     /// `[alert]`
     pub alert: Option<Alert>,
+    /// `[report]`
+    pub report: Report,
     /// The database file.
     pub database: PathBuf,
     /// The clock before this start.
@@ -155,7 +157,7 @@ impl Background {
         };
         self.threads.push(spawn("retention", Box::new(move || upkeep.run()))?);
         let (noting, stop, started_at_ms) = (writer.clone(), Arc::clone(&self.stop), self.started_at_ms);
-        let Settings { answers, patience, last_sign_ms, alert, database, .. } = settings;
+        let Settings { answers, patience, last_sign_ms, alert, report, database, .. } = settings;
         let note = move || {
             noting::note_outage(&noting, last_sign_ms, started_at_ms);
             noting::note_answers(&noting, &answers, &patience, &stop);
@@ -172,7 +174,7 @@ impl Background {
         }
         if let Some(alert) = alert {
             let (writer, stop) = (writer.clone(), Arc::clone(&self.stop));
-            let watch = move || alerts::watch(&writer, &alert, &database, &stop);
+            let watch = move || alerts::watch(&writer, (&alert, report), &database, &stop);
             self.threads.push(spawn("alerts", Box::new(watch))?);
         }
         Ok(())

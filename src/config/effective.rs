@@ -196,6 +196,9 @@ mod tests {
     const ALL_TABLES: &str = "
 [alert]
 url = \"https://ntfy.sh/x\"
+[[admin.token]]
+name = \"ops\"
+sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"
 [endpoint.a]
 provider = \"custom\"
 secrets = [\"env:A\"]
@@ -217,7 +220,10 @@ url = \"http://127.0.0.1:1/\"
         let own = shown(ALL_TABLES);
         let embedded = shown("database = \"app.db\"\n[database_options]\n");
         for TableEntry { header, keys, .. } in manual() {
-            let path = header.trim_matches(['[', ']']).replace("NAME", "a").replace('.', "/");
+            let mut path = header.trim_matches(['[', ']']).replace("NAME", "a").replace('.', "/");
+            if header.starts_with("[[") {
+                path.push_str("/0");
+            }
             for KeyEntry { name, .. } in keys {
                 let place = if path.is_empty() { format!("/{name}") } else { format!("/{path}/{name}") };
                 let is_printed = [&own, &embedded].iter().any(|config| config.pointer(&place).is_some());

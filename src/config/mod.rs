@@ -36,8 +36,8 @@ mod wrapping;
 pub use check::url_problem;
 pub use check::{
     Address, Admin, AdminToken, Alert, AlertFormat, AlertOn, AlertVia, BodyFormat, Destination, Embedded,
-    Endpoint, HandlerName, Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Retention,
-    Role, Sign, Worker,
+    Endpoint, HandlerName, Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Report,
+    Retention, Role, Sign, Worker,
 };
 pub use development::development_secret;
 pub use fingerprint::Fingerprints;
@@ -82,6 +82,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where alerts go; `None`: nowhere.
     pub alert: Option<Alert>,
+    /// How often a message without a cause is sent.
+    pub report: Report,
     /// `debug.keep_refused`: so many of the latest refused deliveries are kept in memory.
     pub keep_refused: usize,
     /// `secrets.allow_shared_files`: files that others may read are used as well.

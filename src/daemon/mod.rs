@@ -260,6 +260,7 @@ impl Daemon {
             retention: config.retention,
             proxied,
             alert: config.alert,
+            report: config.report,
             database: config.database.clone(),
             seen,
             answers: app.answers(),

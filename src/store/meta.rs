@@ -5,6 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 /// When the daemon started.
 pub const LAST_START: &str = "last_start";
 
+/// When the latest report was sent.
+pub const LAST_REPORT: &str = "last_report";
+
 /// When the latest purge ended, and what it did.
 pub const LAST_PURGE: &str = "last_purge";
 

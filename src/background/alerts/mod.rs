@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use crate::config::{Alert, AlertOn};
 use crate::store::inbox::{self, failures};
+use crate::store::minutes::{self, Counted};
 use crate::store::outbox;
 use crate::store::reviews;
 use crate::store::{Connection, SqlResult};
 
 mod channel;
+mod report;
 mod watch;
 
 pub use channel::{Sent, reap_orphans, send};
@@ -21,7 +23,7 @@ pub(super) use watch::watch;
 const STORE_HINDERED_MIN: Duration = Duration::from_secs(5);
 
 /// The values of all conditions at one time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Reviews that are open.
     pub reviews_open: i64,
@@ -37,7 +39,83 @@ pub struct Seen {
     pub disk_low: bool,
     /// For how long nothing could be stored, whatever the reason; zero: it can.
     pub store_hindered: Duration,
+    /// Endpoints for which something came before, and how long ago the latest event came.
+    pub latest: Vec<(String, Duration)>,
+    /// Deliveries of the last quarter of an hour.
+    pub quarter: Traffic,
+    /// Deliveries of the last hour.
+    pub hour: Traffic,
+    /// When the disk is full, if it goes on as in the last hours; `None`: never, or nobody knows.
+    pub disk_full_in: Option<Duration>,
 }
+
+impl Seen {
+    /// Reads what changes slowly.
+    ///
+    /// # Errors
+    /// Any SQLite error.
+    pub fn look_at_traffic(&mut self, conn: &Connection, now_ms: i64) -> SqlResult<()> {
+        let ago = |at_ms: i64| Duration::from_millis(now_ms.saturating_sub(at_ms).max(0).unsigned_abs());
+        let endpoints = inbox::summary(conn)?.endpoints.into_iter();
+        self.latest = endpoints.map(|(name, .., at_ms)| (name, ago(at_ms))).collect();
+        self.quarter = Traffic::since(conn, minutes::minute_of(now_ms) - 15)?;
+        self.hour = Traffic::since(conn, minutes::minute_of(now_ms) - 60)?;
+        Ok(())
+    }
+}
+
+/// Deliveries of some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// All of them.
+    pub all: i64,
+    /// Those whose events came before.
+    pub duplicates: i64,
+    /// Those that were refused for what they are.
+    pub refused: i64,
+    /// Of those, the ones whose time is wrong.
+    pub untimely: i64,
+}
+
+impl Traffic {
+    /// Counts what was written down, and what is still in memory.
+    ///
+    /// # Errors
+    /// Any SQLite error.
+    pub fn since(conn: &Connection, from_minute: i64) -> SqlResult<Self> {
+        let mut traffic = Self::default();
+        let written = minutes::since(conn, from_minute, 60)?;
+        for counted in written.into_iter().map(|(_, counted)| counted).chain(minutes::unwritten()) {
+            traffic.add(&counted);
+        }
+        Ok(traffic)
+    }
+
+    fn add(&mut self, counted: &Counted) {
+        let word = counted.outcome.as_str();
+        if word == "worked" || word.starts_with("outbox_") {
+            return;
+        }
+        self.all += counted.count;
+        match word {
+            "duplicate" => self.duplicates += counted.count,
+            "timestamp_outside_tolerance" => {
+                self.refused += counted.count;
+                self.untimely += counted.count;
+            }
+            "signature_missing"
+            | "signature_malformed"
+            | "signature_mismatch"
+            | "event_id_missing"
+            | "scope_mismatch"
+            | "replayed" => self.refused += counted.count,
+            _ => {}
+        }
+    }
+}
+
+/// Fewer deliveries say nothing of a share.
+const DELIVERIES_MIN: i64 = 10;
 
 impl Seen {
     /// Reads the database; the store's own state comes from the writer.
@@ -117,6 +195,62 @@ impl Watch {
             AlertOn::Failing(_) => "no handler has been failing for long",
             AlertOn::Store => "deliveries can be stored again",
             AlertOn::Disk => "there is room on the disk, deliveries are accepted",
+            AlertOn::Silent(_) => "no endpoint is silent",
+            AlertOn::Refused(_) => "few deliveries are refused",
+            AlertOn::Duplicates(_) => "few deliveries are redeliveries",
+            AlertOn::Clock => "deliveries are in time",
+            AlertOn::DiskWithin(_) => "the disk will not be full soon",
+        }
+    }
+
+    /// As [`Watch::condition`], of what is watched only where it is named.
+    fn further_condition(&self, seen: &Seen) -> (i64, String) {
+        let share = |part: i64, of: &Traffic| if of.all < DELIVERIES_MIN { 0 } else { part * 100 / of.all };
+        match self.on {
+            AlertOn::Silent(age) => {
+                let silent: Vec<_> = seen.latest.iter().filter(|(_, since)| *since > age).collect();
+                let told =
+                    |(name, since): &&(String, Duration)| format!("{name} for {} h", since.as_secs() / 3_600);
+                let told: Vec<_> = silent.iter().map(told).collect();
+                let text = format!(
+                    "nothing has come for {}: look at the provider's dashboard whether the hook is on",
+                    told.join(", ")
+                );
+                (i64::try_from(silent.len()).unwrap_or(i64::MAX), text)
+            }
+            AlertOn::Refused(most) => {
+                let found = share(seen.quarter.refused, &seen.quarter);
+                let text = format!(
+                    "{found} % of the deliveries of the last 15 minutes were refused: the page Refused says why (inboxd admin link)"
+                );
+                (i64::from(found > most), text)
+            }
+            AlertOn::Duplicates(most) => {
+                let found = share(seen.hour.duplicates, &seen.hour);
+                let text = format!(
+                    "{found} % of the deliveries of the last hour were redeliveries: do answers reach the providers in time?"
+                );
+                (i64::from(found > most), text)
+            }
+            AlertOn::Clock => {
+                let found = share(seen.quarter.untimely, &seen.quarter);
+                let text = format!(
+                    "{found} % of the deliveries of the last 15 minutes were refused for their time: is this machine's clock right? timedatectl"
+                );
+                (i64::from(found > 50), text)
+            }
+            AlertOn::DiskWithin(time) => {
+                let hours = seen.disk_full_in.unwrap_or_default().as_secs() / 3_600;
+                let text =
+                    format!("the disk is full in {hours} h if it goes on like this: inboxd purge --dry-run");
+                (i64::from(seen.disk_full_in.is_some_and(|left| left < time)), text)
+            }
+            AlertOn::Review
+            | AlertOn::Oldest(_)
+            | AlertOn::Dead
+            | AlertOn::Failing(_)
+            | AlertOn::Store
+            | AlertOn::Disk => (0, String::new()),
         }
     }
 
@@ -165,6 +299,11 @@ impl Watch {
                 "free disk space is below limits.disk_free_min, or there is none: deliveries are answered 503"
                     .to_owned(),
             ),
+            AlertOn::Silent(_)
+            | AlertOn::Refused(_)
+            | AlertOn::Duplicates(_)
+            | AlertOn::Clock
+            | AlertOn::DiskWithin(_) => self.further_condition(seen),
         }
     }
 }
@@ -223,6 +362,33 @@ mod tests {
         assert!(told[0].contains("3 events") && told[0].contains("10 minutes"), "{told:?}");
         assert!(alerts.step(&failing(3, 601), 2).is_empty());
         assert!(alerts.step(&failing(0, 0), 3)[0].starts_with("over: "));
+    }
+
+    #[test]
+    fn a_share_is_told_of_enough_deliveries_and_an_endpoint_by_its_name() {
+        let mut shares = alerts(&[AlertOn::Refused(20), AlertOn::Clock, AlertOn::Duplicates(50)]);
+        let traffic = |all, refused| Traffic { all, duplicates: refused, refused, untimely: refused };
+        let seen = |all, refused| Seen {
+            quarter: traffic(all, refused),
+            hour: traffic(all, refused),
+            ..Seen::default()
+        };
+        assert!(shares.step(&seen(9, 9), 0).is_empty(), "too few say nothing");
+        assert!(shares.step(&seen(100, 20), 1).is_empty());
+        let told = shares.step(&seen(100, 51), 2);
+        assert!(told.len() == 3 && told[0].contains("51 %") && told[1].contains("clock"), "{told:?}");
+        let mut silent = alerts(&[AlertOn::Silent(Duration::from_secs(86_400))]);
+        let latest = |hours: u64| Seen {
+            latest: vec![
+                ("billing".to_owned(), Duration::from_secs(hours * 3_600)),
+                ("hub".to_owned(), Duration::ZERO),
+            ],
+            ..Seen::default()
+        };
+        assert!(silent.step(&latest(24), 0).is_empty());
+        let told = silent.step(&latest(30), 1);
+        assert!(told[0].contains("billing for 30 h") && !told[0].contains("hub"), "{told:?}");
+        assert!(silent.step(&latest(0), 2)[0].starts_with("over: "));
     }
 
     #[test]

@@ -30,7 +30,12 @@ pub(in crate::config) const TABLE: Table = Table {
             Default::Unset,
             "Instead of `url`: a program that is run with the message as its argument.",
         ),
-        key("on", Kind::Texts, Default::List(&ALERT_ON), "The conditions."),
+        key(
+            "on",
+            Kind::Texts,
+            Default::List(&ALERT_ON),
+            "The conditions; also `silent>24h`, `refused>20%`, `duplicates>50%`, `clock` and `disk<24h`.",
+        ),
         key(
             "remind",
             Kind::Duration,
@@ -41,6 +46,28 @@ pub(in crate::config) const TABLE: Table = Table {
 };
 
 const ALERT_ON: [&str; 6] = ["review", "oldest>10m", "failing>10m", "dead", "disk", "store"];
+
+/// Those that are watched where they are named; with an age or a share that suits most.
+const ALERT_ON_MORE: [&str; 5] = ["silent>24h", "refused>20%", "duplicates>50%", "clock", "disk<24h"];
+
+pub(in crate::config) const REPORT: Table = Table {
+    header: "report",
+    doc: "A message without a cause, to the receiver of [alert]: how it went, in one line first.",
+    keys: &[key("every", Kind::Choice(|| words(EVERY)), Default::Is("never"), "How often.")],
+};
+
+const EVERY: &Words<Report> = &[("never", Report::Never), ("day", Report::Daily), ("week", Report::Weekly)];
+
+/// `[report]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// None is sent.
+    Never,
+    /// Every 24 hours.
+    Daily,
+    /// Every 7 days.
+    Weekly,
+}
 
 const FORMATS: &Words<AlertFormat> = &[
     ("text", AlertFormat::Text),
@@ -109,6 +136,16 @@ pub enum AlertOn {
     Disk,
     /// Nothing can be stored, whatever the reason.
     Store,
+    /// Nothing has come for an endpoint for this long, for which something came before.
+    Silent(Duration),
+    /// So many of a hundred deliveries of a quarter of an hour are refused.
+    Refused(i64),
+    /// So many of a hundred deliveries of an hour are redeliveries.
+    Duplicates(i64),
+    /// Most deliveries of a quarter of an hour are refused for their time.
+    Clock,
+    /// The disk is full in this time, if it goes on as in the last hours.
+    DiskWithin(Duration),
 }
 
 /// As typed.
@@ -121,6 +158,11 @@ impl fmt::Display for AlertOn {
             Self::Failing(age) => write!(f, "failing>{}", duration_text(*age)),
             Self::Disk => f.write_str("disk"),
             Self::Store => f.write_str("store"),
+            Self::Silent(age) => write!(f, "silent>{}", duration_text(*age)),
+            Self::Refused(percent) => write!(f, "refused>{percent}%"),
+            Self::Duplicates(percent) => write!(f, "duplicates>{percent}%"),
+            Self::Clock => f.write_str("clock"),
+            Self::DiskWithin(time) => write!(f, "disk<{}", duration_text(*time)),
         }
     }
 }
@@ -179,26 +221,46 @@ impl Checker {
     }
 
     fn alert_on(&mut self, typed: &str) -> Option<AlertOn> {
-        match typed.split_once('>') {
-            None if typed == "review" => Some(AlertOn::Review),
-            None if typed == "dead" => Some(AlertOn::Dead),
-            None if typed == "disk" => Some(AlertOn::Disk),
-            None if typed == "store" => Some(AlertOn::Store),
-            Some((what @ ("oldest" | "failing"), age)) => match parse_duration(age) {
-                Ok(age) if what == "failing" => Some(AlertOn::Failing(age)),
-                Ok(age) => Some(AlertOn::Oldest(age)),
-                Err(rule) => {
-                    self.problem("alert.on", format!("\"{typed}\": {rule}"));
-                    None
-                }
-            },
+        let (what, bound) = match typed.split_once(['>', '<']) {
+            Some((what, bound)) => (what, Some((typed.contains('>'), bound))),
+            None => (typed, None),
+        };
+        let age = |text: &str| parse_duration(text).map_err(|rule| rule.to_string());
+        let on = match (what, bound) {
+            ("review", None) => Ok(AlertOn::Review),
+            ("dead", None) => Ok(AlertOn::Dead),
+            ("disk", None) => Ok(AlertOn::Disk),
+            ("store", None) => Ok(AlertOn::Store),
+            ("clock", None) => Ok(AlertOn::Clock),
+            ("oldest", Some((true, text))) => age(text).map(AlertOn::Oldest),
+            ("failing", Some((true, text))) => age(text).map(AlertOn::Failing),
+            ("silent", Some((true, text))) => age(text).map(AlertOn::Silent),
+            ("disk", Some((false, text))) => age(text).map(AlertOn::DiskWithin),
+            ("refused", Some((true, text))) => percent(text).map(AlertOn::Refused),
+            ("duplicates", Some((true, text))) => percent(text).map(AlertOn::Duplicates),
             _ => {
-                let advice = suggest::advice(typed, ALERT_ON);
+                let known = ALERT_ON.into_iter().chain(ALERT_ON_MORE);
+                let advice = suggest::advice(typed, known);
                 self.problem("alert.on", format!("\"{typed}\": is unknown; {advice}"));
-                None
+                return None;
             }
-        }
+        };
+        on.map_err(|rule| self.problem("alert.on", format!("\"{typed}\": {rule}"))).ok()
     }
+
+    pub(super) fn report(&mut self, table: &Values, alert: Option<&Alert>) -> Report {
+        let every = self.choice(table, "every", EVERY);
+        if every != Report::Never && alert.is_none() {
+            self.problem("report.every", "needs a receiver: add [alert] with url or command");
+        }
+        every
+    }
+}
+
+fn percent(typed: &str) -> Result<i64, String> {
+    let number = typed.strip_suffix('%').and_then(|digits| digits.parse().ok());
+    let number = number.filter(|share| (1..=100).contains(share));
+    number.ok_or_else(|| "write a share of the deliveries such as \"refused>20%\"".to_owned())
 }
 
 /// Chats that accept no plain text, recognised by their hosts.

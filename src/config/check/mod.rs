@@ -33,7 +33,7 @@ mod scheme;
 mod worker;
 
 pub use admin::{Admin, AdminToken, Role};
-pub use alert::{Alert, AlertFormat, AlertOn, AlertVia};
+pub use alert::{Alert, AlertFormat, AlertOn, AlertVia, Report};
 pub use database::Embedded;
 pub use destination::{BodyFormat, Destination, Order, Sign};
 pub use endpoint::{Endpoint, HandlerName, Mode, OnRedelivery, OnScopeMismatch, Replay};
@@ -75,6 +75,7 @@ pub(super) const FILE: Table = Table {
         key("database_options", Kind::OptionalTable(&database::TABLE), Default::Unset, database::TABLE.doc),
         key("admin", Kind::Table(&admin::TABLE), Default::Unset, admin::TABLE.doc),
         key("alert", Kind::OptionalTable(&alert::TABLE), Default::Unset, alert::TABLE.doc),
+        key("report", Kind::Table(&alert::REPORT), Default::Unset, alert::REPORT.doc),
         key("debug", Kind::Table(&DEBUG), Default::Unset, DEBUG.doc),
         key("endpoint", Kind::Named(&endpoint::TABLE), Default::Unset, endpoint::TABLE.doc),
         key("destination", Kind::Named(&destination::TABLE), Default::Unset, destination::TABLE.doc),
@@ -168,6 +169,7 @@ pub(super) fn finish(
     let keep_refused = c.count(c.inner(values, "debug"), "keep_refused");
     let admin = c.admin(c.inner(values, "admin"));
     let alert = values.table("alert").and_then(|alert| c.alert(alert));
+    let report = c.report(c.inner(values, "report"), alert.as_ref());
     let known: Vec<_> = values.tables("destination").iter().map(|table| table.name.clone()).collect();
     let mut endpoints: Vec<_> = values
         .tables("endpoint")
@@ -202,6 +204,7 @@ pub(super) fn finish(
         worker,
         admin,
         alert,
+        report,
         keep_refused,
         allow_shared_files,
         without_secret: Vec::new(),
