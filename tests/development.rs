@@ -95,5 +95,5 @@ fn a_port_is_not_for_a_listener_that_has_none() {
     let config = "[listen]\nwebhooks = \"unix:in.sock\"\nadmin = \"off\"\n";
     let dir = support::folder(config, &[]);
     let said = support::inboxd(dir.path(), &["serve", "--port", "9000"]);
-    assert!(said.code == 2 && said.stderr.contains("no host:port"), "{said:?}");
+    assert!(said.code == 2 && said.stderr.contains("not a host:port"), "{said:?}");
 }
