@@ -384,3 +384,86 @@ fn an_upgrade_says_what_it_does_and_how_long_it_may_take() {
         "{log}"
     );
 }
+
+/// Entries of the file that is upgraded and killed, and how often it is.
+fn given(name: &str, default: u32) -> u32 {
+    #[allow(clippy::disallowed_methods, reason = "what the person who runs the test wants")]
+    let given = std::env::var(name);
+    given.ok().map_or(default, |text| text.parse().unwrap())
+}
+
+/// A file of version 2 whose books have so many payments.
+fn books_of_version_2(entries: u32) -> (TempDir, PathBuf) {
+    let (dir, path) = file_of(2, RELEASED[1].1);
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(&format!(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {entries})
+         INSERT INTO ledger_entries (entry_key, invoice_id, kind, amount, currency, event_id, endpoint, booked_at_ms)
+         SELECT 'payment:in_' || i, 'in_' || i, 'payment', i * 7 % 1000 + 1, 'eur', 'evt_' || i, 'billing', i FROM n;
+         PRAGMA wal_checkpoint(TRUNCATE)"
+    ))
+    .unwrap();
+    (dir, path)
+}
+
+const SUM_OF_PAYMENTS: &str = "SELECT sum(amount) FROM ledger_entries WHERE kind = 'payment'";
+
+/// Where the process that is killed at any moment finds its file.
+const BOOKS_FILE: &str = "INBOXD_TEST_UPGRADE_BOOKS";
+
+#[test]
+#[ignore = "is started by another test, as a process"]
+#[allow(clippy::disallowed_methods, reason = "the parent's word to its child")]
+fn as_a_process_that_upgrades_the_books() {
+    open::open_writer(Path::new(&std::env::var(BOOKS_FILE).unwrap())).unwrap();
+}
+
+#[test]
+fn a_kill_at_any_moment_of_the_upgrade_leaves_every_payment_to_the_cent() {
+    let (entries, kills) = (given("INBOXD_ENTRIES", 2_000), given("INBOXD_KILLS", 8));
+    let (mut time, mut old) = (std::time::Duration::from_millis(400), 0);
+    for kill in 0..=kills {
+        let (dir, path) = books_of_version_2(entries);
+        let before = count(&Connection::open(&path).unwrap(), SUM_OF_PAYMENTS);
+        let begun = std::time::Instant::now();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "as_a_process_that_upgrades_the_books"])
+            .env(BOOKS_FILE, &path)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        if kill == 0 {
+            // how long it takes here when nobody ends it
+            assert!(support::ended(&mut child).success());
+            time = begun.elapsed();
+        } else {
+            std::thread::sleep(time * kill / kills);
+            drop(child.kill());
+            child.wait().unwrap();
+        }
+        let conn = Connection::open(&path).unwrap();
+        let found = version(&conn);
+        assert!(found == 2 || found == SCHEMA.version, "version {found}");
+        old += u32::from(found == 2);
+        assert_eq!(count(&conn, SUM_OF_PAYMENTS), before, "kill {kill}");
+        drop(conn);
+        let conn = open::open_writer(&path).unwrap();
+        assert_eq!(count(&conn, SUM_OF_PAYMENTS), before);
+        assert_eq!(
+            count(&conn, "SELECT count(*) FROM ledger_entries"),
+            i64::from(entries) + 1,
+            "nothing is booked"
+        );
+        assert_eq!(
+            count(&conn, "SELECT count(*) FROM ledger_entries WHERE object <> 'invoice:' || invoice_id"),
+            0
+        );
+        let check: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(check, "ok");
+        assert_eq!(copies(dir.path()).len(), 1);
+    }
+    let said =
+        format!("{kills} kills of an upgrade of {entries} entries in {time:?}: {old} left the old file\n");
+    drop(std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()));
+}
