@@ -174,6 +174,8 @@ CREATE TABLE invoices (
   updated_at_ms  INTEGER NOT NULL,                -- when its state last moved
   account        TEXT,                            -- the provider's account; NULL: the endpoint's own
   livemode       INTEGER CHECK (livemode IN (0, 1)),  -- 1 live, 0 test, NULL: no event has said
+  amount_due     INTEGER,                         -- what it asks for before any credit note; NULL until it is final
+  total          INTEGER,                         -- the same before the customer's credit balance; may be negative
   CHECK (status = 'draft' OR status = 'open' OR status = 'paid'
       OR status = 'void' OR status = 'uncollectible' OR status = 'deleted'),
   -- Exactly the paid invoices have a time of payment.

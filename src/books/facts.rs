@@ -202,22 +202,12 @@ impl Evidence {
         self.sums.iter().find(|(name, _)| name == set).map_or(0, |(_, sum)| *sum)
     }
 
-    /// Whether a set of numbers has members.
-    pub fn has(&self, set: &str) -> bool {
-        self.sums.iter().any(|(name, _)| name == set)
-    }
-
     /// The members of a set of texts: their names and values.
     pub fn members<'e>(&'e self, set: &str) -> impl Iterator<Item = (&'e str, &'e str)> {
         self.texts.iter().filter_map(move |(field, text)| {
             let (name, member) = field.split_once(':')?;
             (name == set).then_some((member, text.as_str()))
         })
-    }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty() && self.texts.is_empty() && self.sums.is_empty()
     }
 }
 

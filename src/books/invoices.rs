@@ -98,6 +98,10 @@ pub struct Invoice {
     pub account: Option<String>,
     /// Live or test; `None` until an event says.
     pub livemode: Option<bool>,
+    /// What it asks for before any credit note; `None` until it is final.
+    pub amount_due: Option<i64>,
+    /// The same before the customer's credit balance.
+    pub total: Option<i64>,
     /// When it became paid here.
     pub paid_at_ms: Option<i64>,
     /// When the first event about it was applied.
@@ -125,6 +129,8 @@ pub struct Report<'a> {
     pub account: Option<&'a str>,
     /// Live or test, where the event says.
     pub livemode: Option<bool>,
+    /// Of a final invoice: what it asks for before any credit note, and its total.
+    pub asked: Option<(i64, i64)>,
 }
 
 /// What became of a report: the invoice as it stands now.
@@ -168,23 +174,34 @@ pub fn note(tx: &Transaction<'_>, report: &Report<'_>, now_ms: i64) -> Result<No
 fn joined(known: Option<Invoice>, report: &Report<'_>, now_ms: i64) -> Invoice {
     let told = |text: Option<&str>| text.map(str::to_owned);
     let paid_at_ms = (report.proved == Status::Paid).then_some(now_ms);
-    let (customer_id, currency, account, livemode, created_at_ms) = match known {
-        Some(known) => {
-            (known.customer_id, known.currency, known.account, known.livemode, known.created_at_ms)
-        }
-        None => (None, None, None, None, now_ms),
-    };
-    Invoice {
+    let (due, total) = report.asked.unzip();
+    let first = Invoice {
         id: report.id.to_owned(),
-        customer_id: customer_id.or_else(|| told(report.customer_id)),
+        customer_id: None,
         status: report.proved,
-        currency: currency.or_else(|| told(report.currency)),
+        currency: None,
         amount_paid: report.amount_paid,
-        account: account.or_else(|| told(report.account)),
-        livemode: livemode.or(report.livemode),
+        account: None,
+        livemode: None,
+        amount_due: None,
+        total: None,
         paid_at_ms,
-        created_at_ms,
+        created_at_ms: now_ms,
         updated_at_ms: now_ms,
+    };
+    let known = known.unwrap_or(first);
+    Invoice {
+        customer_id: known.customer_id.or_else(|| told(report.customer_id)),
+        status: report.proved,
+        currency: known.currency.or_else(|| told(report.currency)),
+        amount_paid: report.amount_paid,
+        account: known.account.or_else(|| told(report.account)),
+        livemode: known.livemode.or(report.livemode),
+        amount_due: known.amount_due.or(due),
+        total: known.total.or(total),
+        paid_at_ms,
+        updated_at_ms: now_ms,
+        ..known
     }
 }
 
@@ -208,6 +225,10 @@ fn refuse_another_invoice(known: &Invoice, report: &Report<'_>) -> Result<(), Bo
         "of another account than before"
     } else if matches!((known.livemode, report.livemode), (Some(known), Some(told)) if known != told) {
         "both live and a test"
+    } else if matches!((known.amount_due, report.asked), (Some(known), Some((told, _))) if known != told) {
+        "another amount due than before"
+    } else if matches!((known.total, report.asked), (Some(known), Some((_, told))) if known != told) {
+        "another total than before"
     } else {
         return Ok(());
     };
@@ -249,13 +270,16 @@ fn advance(
         from,
         report.account,
         report.livemode,
+        report.asked.map(|(due, _)| due),
+        report.asked.map(|(_, total)| total),
     ))?;
     if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }
 
 fn complete(tx: &Transaction<'_>, report: &Report<'_>) -> rusqlite::Result<()> {
-    let Report { id, customer_id, currency, account, livemode, amount_paid, .. } = *report;
-    let told = (id, customer_id, currency, account, livemode, amount_paid);
+    let Report { id, customer_id, currency, account, livemode, amount_paid, asked, .. } = *report;
+    let (due, total) = asked.unzip();
+    let told = (id, customer_id, currency, account, livemode, amount_paid, due, total);
     tx.prepare_cached(COMPLETE)?.execute(told)?;
     Ok(())
 }
@@ -269,6 +293,8 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<Invoice> {
         amount_paid: row.get("amount_paid")?,
         account: row.get("account")?,
         livemode: row.get("livemode")?,
+        amount_due: row.get("amount_due")?,
+        total: row.get("total")?,
         paid_at_ms: row.get("paid_at_ms")?,
         created_at_ms: row.get("created_at_ms")?,
         updated_at_ms: row.get("updated_at_ms")?,
@@ -313,15 +339,17 @@ impl FromSql for Status {
 }
 
 const FIND: &str = "
-    SELECT id, customer_id, status, currency, amount_paid, account, livemode, paid_at_ms, created_at_ms, updated_at_ms
+    SELECT id, customer_id, status, currency, amount_paid, account, livemode, amount_due, total, paid_at_ms, created_at_ms,
+           updated_at_ms
       FROM main.invoices
      WHERE id = ?1";
 
 // Moves from the one state that the step was judged by, or not at all.
 const ADVANCE: &str = "
     INSERT INTO main.invoices AS known
-           (id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms, account, livemode)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?9, ?10)
+           (id, customer_id, status, currency, amount_paid, paid_at_ms, created_at_ms, updated_at_ms, account, livemode,
+            amount_due, total)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?9, ?10, ?11, ?12)
     ON CONFLICT (id) DO UPDATE
        SET customer_id   = coalesce(known.customer_id, excluded.customer_id),
            status        = excluded.status,
@@ -330,7 +358,9 @@ const ADVANCE: &str = "
            paid_at_ms    = excluded.paid_at_ms,
            updated_at_ms = excluded.updated_at_ms,
            account       = coalesce(known.account, excluded.account),
-           livemode      = coalesce(known.livemode, excluded.livemode)
+           livemode      = coalesce(known.livemode, excluded.livemode),
+           amount_due    = coalesce(known.amount_due, excluded.amount_due),
+           total         = coalesce(known.total, excluded.total)
      WHERE known.status = ?8";
 
 // A late event may still be the first to name the customer, the currency, the account or the mode, or to count what was
@@ -341,7 +371,10 @@ const COMPLETE: &str = "
            currency    = coalesce(currency, ?3),
            account     = coalesce(account, ?4),
            livemode    = coalesce(livemode, ?5),
+           amount_due  = coalesce(amount_due, ?7),
+           total       = coalesce(total, ?8),
            amount_paid = iif(status = 'paid', max(amount_paid, ?6), amount_paid)
      WHERE id = ?1
-       AND ((status = 'paid' AND amount_paid < ?6) OR (customer_id IS NULL AND ?2 IS NOT NULL) OR (currency IS NULL AND ?3 IS NOT NULL)
+       AND ((status = 'paid' AND amount_paid < ?6) OR (total IS NULL AND ?8 IS NOT NULL)
+         OR (customer_id IS NULL AND ?2 IS NOT NULL) OR (currency IS NULL AND ?3 IS NOT NULL)
          OR (account IS NULL AND ?4 IS NOT NULL) OR (livemode IS NULL AND ?5 IS NOT NULL))";

@@ -9,8 +9,8 @@
 //! | given up | `written_off` = −(due − live credit notes − all money), until it is paid |
 //! | void | nothing of what was invoiced; money of a void invoice contradicts |
 //!
-//! `due` is what the provider asked for before any credit note. Facts of `invoice:<id>`: `due` and `total` (once),
-//! `paid` (maximum), `outside` (once), and the sets `part` and `outside_part` (by invoice payment), `note` and `void`
+//! `due` is what the provider asked for before any credit note. It stands in the invoice's row with the total and with what
+//! was paid as a whole. Facts of `invoice:<id>`: `paid` (maximum), `outside` (once), `overpaid`, and the sets `part` and `outside_part` (by invoice payment), `note` and `void`
 //! (by credit note). Pure: no event, no order and no time is known here.
 
 use crate::books::facts::{BooksError, Evidence};
@@ -29,6 +29,8 @@ pub struct Invoice<'a> {
     pub currency: Option<&'a str>,
     /// What was paid when it was paid as a whole, money outside the provider included; 0 until then.
     pub amount_paid: i64,
+    /// What it asks for before any credit note, and in total; `None` until it is final.
+    pub asked: Option<(i64, i64)>,
 }
 
 /// What the books should hold of it.
@@ -46,7 +48,7 @@ pub fn target(invoice: &Invoice<'_>, evidence: &Evidence) -> Result<Target, Book
     let Some(currency) = invoice.currency.or(evidence.text("currency")) else { return Ok(target) };
     target.put(Kind::Payment, currency, cash);
     target.put(Kind::PaidOutside, currency, outside);
-    let (Some(due), Some(total)) = (evidence.number("due"), evidence.number("total")) else {
+    let Some((due, total)) = invoice.asked.map(|(due, total)| (i128::from(due), i128::from(total))) else {
         return Ok(target);
     };
     if invoice.status == Some(Status::Void) {
@@ -76,7 +78,9 @@ fn refuse_contradictions(
         _ if invoice.currency.zip(evidence.text("currency")).is_some_and(|(one, other)| one != other) => {
             "another currency than before"
         }
-        _ if evidence.number("due").is_some_and(|due| notes > due) => "credit notes above what was due",
+        _ if invoice.asked.is_some_and(|(due, _)| notes > i128::from(due)) => {
+            "credit notes above what was due"
+        }
         _ => return Ok(()),
     };
     Err(BooksError::Contradiction(format!("{what} ({})", invoice.id)))

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::books;
 use crate::books::currencies::{provider_of, shown};
 use crate::books::facts::{self, Fact};
+use crate::books::invoices::{self, Invoice};
 use crate::books::ledger::{self, Entry};
 use crate::cli::reviews;
 use crate::cli::store::{read_failed, short_time};
@@ -68,7 +69,12 @@ pub(super) fn run(args: &ObjectArgs, context: &Context) -> Result<(), Failure> {
 }
 
 fn known(conn: &Connection, object: String) -> SqlResult<Option<Known>> {
-    let facts = facts::about(conn, &object, ROWS)?;
+    let mut facts = facts::about(conn, &object, ROWS)?;
+    if let Some(row) =
+        object.strip_prefix("invoice:").map(|id| invoices::find(conn, id)).transpose()?.flatten()
+    {
+        facts.splice(0..0, of_row(&object, &row));
+    }
     let entries = ledger::about(conn, &object, ROWS)?;
     if facts.is_empty() && entries.is_empty() {
         return Ok(None);
@@ -77,8 +83,29 @@ fn known(conn: &Connection, object: String) -> SqlResult<Option<Known>> {
     Ok(Some(Known { object, facts, entries, reviews }))
 }
 
+/// What the invoice's own events told, as its row keeps it.
+fn of_row(object: &str, row: &Invoice) -> Vec<Fact> {
+    let number = |number: Option<i64>| number.map(|number| number.to_string());
+    let fields = [
+        ("status", Some(row.status.as_str().to_owned())),
+        ("customer", row.customer_id.clone()),
+        ("amount_due", number(row.amount_due)),
+        ("total", number(row.total)),
+        ("amount_paid", number((row.amount_paid > 0).then_some(row.amount_paid))),
+    ];
+    let fact = |(field, value): (&str, Option<String>)| {
+        Some(Fact {
+            object: object.to_owned(),
+            field: field.to_owned(),
+            value: value?,
+            event_id: String::new(),
+        })
+    };
+    fields.into_iter().filter_map(fact).collect()
+}
+
 fn events(known: &Known) -> BTreeSet<&str> {
-    let of_facts = known.facts.iter().map(|fact| fact.event_id.as_str());
+    let of_facts = known.facts.iter().map(|fact| fact.event_id.as_str()).filter(|event| !event.is_empty());
     of_facts.chain(known.entries.iter().map(|entry| entry.event_id.as_str())).collect()
 }
 
@@ -111,7 +138,8 @@ fn to_json(known: &Known) -> Value {
 fn to_text(known: &Known) -> String {
     let mut text = format!("{}\n", known.object);
     for Fact { field, value, event_id, .. } in &known.facts {
-        text.push_str(&format!("  known   {field} = {value}, told by {event_id}\n"));
+        let by = if event_id.is_empty() { String::new() } else { format!(", told by {event_id}") };
+        text.push_str(&format!("  known   {field} = {value}{by}\n"));
     }
     for entry in &known.entries {
         let amount = shown(provider_of(&entry.object), entry.amount.into(), &entry.currency);

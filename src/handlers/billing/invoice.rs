@@ -51,10 +51,6 @@ pub(super) fn apply(journal: &Journal<'_>, invoice: &Value, proof: Proof) -> Res
     let told = Told::read(invoice, proof)?;
     let noted = invoices::note(journal.tx, &told.report(journal), journal.event.now_ms)?;
     let object = format!("invoice:{}", told.id);
-    if let Some((due, total)) = told.asked {
-        journal.once(&object, "due", due)?;
-        journal.once(&object, "total", total)?;
-    }
     if let Some(paid) = told.part.filter(|paid| *paid > 0) {
         journal.most(&object, "paid", paid)?;
     }
@@ -168,6 +164,7 @@ impl<'a> Told<'a> {
             is_overpaid: self.is_overpaid,
             account: journal.event.account,
             livemode: journal.event.livemode,
+            asked: self.asked,
         }
     }
 }

@@ -159,6 +159,7 @@ impl Journal<'_> {
             status: row.map(|row| row.status),
             currency: row.and_then(|row| row.currency.as_deref()),
             amount_paid: row.map_or(0, |row| row.amount_paid),
+            asked: row.and_then(|row| row.amount_due.zip(row.total)),
         };
         let target = receivables::target(&known, &evidence)?;
         let entries = self.settle(&object, Some(id), &target)?;

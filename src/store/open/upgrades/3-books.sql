@@ -98,3 +98,5 @@ CREATE VIEW subscription_access (customer, product, until, why) AS
    WHERE s.status IN ('trialing', 'active', 'past_due');
 ALTER TABLE invoices ADD COLUMN account TEXT;
 ALTER TABLE invoices ADD COLUMN livemode INTEGER CHECK (livemode IN (0, 1));
+ALTER TABLE invoices ADD COLUMN amount_due INTEGER;
+ALTER TABLE invoices ADD COLUMN total INTEGER;
