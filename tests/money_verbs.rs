@@ -363,3 +363,32 @@ fn check_says_what_is_not_subscribed_from_what_has_come() {
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("no invoice_payment.paid has come"), "{ran:?}");
     assert!(shop().inboxd(&["check", "--json"]).stdout.contains("no refund.created"));
 }
+
+#[test]
+fn a_test_delivery_of_each_money_event_is_understood() {
+    let daemon = Daemon::start();
+    for event_type in [
+        "invoice.finalized",
+        "invoice.paid",
+        "invoice_payment.paid",
+        "charge.succeeded",
+        "charge.refunded",
+        "refund.created",
+        "charge.refund.updated",
+        "charge.dispute.created",
+        "charge.dispute.funds_reinstated",
+        "credit_note.created",
+        "credit_note.voided",
+        "payment_intent.succeeded",
+        "checkout.session.completed",
+        "payout.paid",
+        "topup.succeeded",
+        "customer.subscription.created",
+    ] {
+        let to = format!("http://{}/webhooks/stripe", daemon.webhooks);
+        let ran =
+            daemon.inboxd(&["send", "stripe", event_type, "--to", &to, "--secret-file", "stripe.secret"]);
+        assert!(ran.stdout.contains("processed"), "{event_type}: {ran:?}");
+    }
+    assert_eq!(daemon.count("SELECT count(*) FROM reviews"), 0);
+}

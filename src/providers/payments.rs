@@ -387,11 +387,87 @@ fn stripe_object(about: &About<'_>) -> Value {
             "customer": format!("cus_{seed}"), "invoice": null, "livemode": false, "metadata": {}, "paid": happened != "failed",
             "payment_intent": format!("pi_{seed}"), "refunded": happened == "refunded", "status": if happened == "failed" { "failed" } else { "succeeded" },
         }),
+        "customer.subscription" => json!({
+            "id": format!("sub_{seed}"), "object": "subscription", "created": about.now_s, "customer": format!("cus_{seed}"),
+            "cancel_at_period_end": false, "items": {"object": "list", "data": [{
+                "id": format!("si_{seed}"), "current_period_end": about.now_s + 2_592_000,
+                "price": {"id": format!("price_{seed}"), "product": format!("prod_{seed}")},
+            }]},
+            "livemode": false, "metadata": {}, "status": if happened == "deleted" { "canceled" } else { "active" },
+        }),
+        "invoice_payment" => json!({
+            "id": format!("inpay_{seed}"), "object": "invoice_payment", "amount_paid": 2000, "amount_requested": 2000,
+            "created": about.now_s, "currency": "usd", "invoice": format!("in_{seed}"), "is_default": true, "livemode": false,
+            "payment": {"type": "payment_intent", "payment_intent": format!("pi_{seed}")}, "status": "paid",
+        }),
+        "charge.dispute" => dispute(about, happened),
+        "refund" | "charge.refund" | "credit_note" | "payout" | "topup" => returned(about, kind, happened),
         _ => {
             let object = kind.rsplit('.').next().unwrap_or(kind);
             json!({"id": format!("{object}_{seed}"), "object": object, "created": about.now_s, "livemode": false, "metadata": {}})
         }
     }
+}
+
+/// With the balance transactions that it has had by then.
+fn dispute(about: &About<'_>, happened: &str) -> Value {
+    let seed = about.seed;
+    let moved = |name: &str, amount: i64, fee: i64| {
+        json!({"id": format!("txn_{name}_{seed}"), "object": "balance_transaction", "amount": amount, "fee": fee,
+               "net": amount - fee, "currency": "usd", "reporting_category": "dispute"})
+    };
+    let mut moves = vec![moved("taken", -2000, 1500)];
+    if happened == "funds_reinstated" {
+        moves.push(moved("returned", 2000, 0));
+    }
+    let status = match happened {
+        "funds_reinstated" => "won",
+        "closed" => "lost",
+        _ => "needs_response",
+    };
+    json!({
+        "id": format!("dp_{seed}"), "object": "dispute", "amount": 2000, "balance_transactions": moves,
+        "charge": format!("ch_{seed}"), "created": about.now_s, "currency": "usd", "livemode": false, "metadata": {},
+        "payment_intent": format!("pi_{seed}"), "reason": "general", "status": status,
+    })
+}
+
+/// Money that leaves the balance, or comes to it, in one object.
+fn returned(about: &About<'_>, kind: &str, happened: &str) -> Value {
+    let seed = about.seed;
+    let (prefix, object, amount) = match kind {
+        "credit_note" => ("cn", "credit_note", 300),
+        "payout" => ("po", "payout", 1500),
+        "topup" => ("tu", "topup", 1500),
+        _ => ("re", "refund", 500),
+    };
+    let status = match (object, happened) {
+        ("credit_note", "voided") => "void",
+        ("credit_note", _) => "issued",
+        (_, "failed") => "failed",
+        ("payout", "paid") => "paid",
+        ("payout", _) => "pending",
+        _ => "succeeded",
+    };
+    let mut json = json!({
+        "id": format!("{prefix}_{seed}"), "object": object, "amount": amount, "created": about.now_s, "currency": "usd",
+        "livemode": false, "metadata": {}, "status": status,
+    });
+    match object {
+        "refund" => {
+            json["charge"] = json!(format!("ch_{seed}"));
+            json["payment_intent"] = json!(format!("pi_{seed}"));
+        }
+        "credit_note" => {
+            json["invoice"] = json!(format!("in_{seed}"));
+            json["type"] = json!("pre_payment");
+            json["pre_payment_amount"] = json!(amount);
+            json["post_payment_amount"] = json!(0);
+            json["refunds"] = json!([]);
+        }
+        _ => {}
+    }
+    json
 }
 
 fn invoice(about: &About<'_>, happened: &str) -> Value {
