@@ -458,6 +458,18 @@ fn a_payment_that_no_order_knows_is_ignored_in_the_end_and_one_that_names_a_miss
 }
 
 #[test]
+fn a_payment_that_is_no_orders_is_in_the_books_when_it_is_no_longer_waited_for() {
+    let config = CONFIG.replace("\"sql:shop\", \"orders\"", "\"billing\", \"orders\"");
+    let daemon = Daemon::with_config(&config);
+    assert_eq!(daemon.stripe(&intent("evt_1", None, "pi_1", 500).to_string()), (200, ACCEPTED.to_owned()));
+    assert_eq!(daemon.count("SELECT count(*) FROM ledger_entries"), 0);
+    let age = "UPDATE webhook_inbox SET received_at_ms = received_at_ms - 720000, available_at_ms = 1";
+    daemon.sql().execute(age, []).unwrap();
+    daemon.wait_for_count("SELECT count(*) FROM webhook_inbox WHERE state = 'done'", 1);
+    assert_eq!(daemon.text("SELECT entry_key || ' ' || amount FROM ledger_entries"), "sale:pi_1 500");
+}
+
+#[test]
 fn what_waits_for_an_order_is_no_backlog_that_anybody_is_told_of() {
     let shop = Shop::new();
     let insert = "INSERT INTO webhook_inbox (provider, endpoint, event_id, headers, body_sha256, state, available_at_ms,

@@ -227,12 +227,45 @@ pub fn run(
     handlers: &[Arc<dyn Handler>],
     event: &Event<'_>,
 ) -> Result<Handled, HandlerError> {
+    run_each(tx, handlers, event, true)
+}
+
+/// As [`run`], after the event has waited in vain for something that is nobody's question: the handler that waits for it
+/// ignores the event, and the others do their part.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_without_waiting(
+    tx: &Transaction<'_>,
+    handlers: &[Arc<dyn Handler>],
+    event: &Event<'_>,
+) -> Result<Handled, HandlerError> {
+    run_each(tx, handlers, event, false)
+}
+
+fn run_each(
+    tx: &Transaction<'_>,
+    handlers: &[Arc<dyn Handler>],
+    event: &Event<'_>,
+    may_wait: bool,
+) -> Result<Handled, HandlerError> {
     tx.prepare_cached("SAVEPOINT handlers")?.execute([])?;
     let mut handled = Handled::Ignored;
     for handler in handlers.iter().filter(|handler| handler.takes(event.event_type)) {
-        match handler.handle(tx, event).map_err(|error| error.of(handler.name()))? {
+        if !may_wait {
+            tx.prepare_cached("SAVEPOINT one_handler")?.execute([])?;
+        }
+        let one = handler.handle(tx, event).map_err(|error| error.of(handler.name()))?;
+        if !may_wait {
+            if matches!(one, Handled::Park(_)) {
+                tx.prepare_cached("ROLLBACK TO one_handler")?.execute([])?;
+            }
+            tx.prepare_cached("RELEASE one_handler")?.execute([])?;
+        }
+        match one {
             Handled::Applied => handled = Handled::Applied,
             Handled::Ignored => {}
+            Handled::Park(_) if !may_wait => {}
             undone @ (Handled::Quarantine(_)
             | Handled::Contradiction(_)
             | Handled::Thin(_)

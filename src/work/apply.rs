@@ -39,7 +39,16 @@ pub fn apply(
         Disposition::Ignore | Disposition::ScopeMismatch => return Ok(Worked::Ignored),
         Disposition::Quarantine(reason) => return Ok(Worked::Quarantined(Kind::Quarantined, reason.clone())),
     }
-    let handled = run_handlers(tx, endpoint, (content, json), now_ms)?;
+    let mut handled = run_handlers(tx, endpoint, (content, json), (true, now_ms))?;
+    if let Handled::Park(park) = handled {
+        let waited = wait_for(tx, row, park, now_ms)?;
+        if waited != Worked::Ignored {
+            forward(tx, &endpoint.config, content, now_ms)?;
+            return Ok(waited);
+        }
+        // it waited in vain for one handler: the others have not done their part yet
+        handled = run_handlers(tx, endpoint, (content, json), (false, now_ms))?;
+    }
     // a quarantined event is forwarded all the same; a forward that is queued already stays unchanged
     forward(tx, &endpoint.config, content, now_ms)?;
     Ok(match handled {
@@ -50,7 +59,8 @@ pub fn apply(
         Handled::Quarantine(reason) => Worked::Quarantined(Kind::Quarantined, reason),
         Handled::Contradiction(reason) => Worked::Quarantined(Kind::Contradiction, reason),
         Handled::Thin(reason) => Worked::Quarantined(Kind::ThinEvent, reason),
-        Handled::Park(park) => wait_for(tx, row, park, now_ms)?,
+        // nothing is waited for any more
+        Handled::Park(_) => Worked::Ignored,
     })
 }
 
@@ -58,7 +68,7 @@ fn run_handlers(
     tx: &Transaction<'_>,
     endpoint: &Endpoint,
     (content, json): (&Content<'_>, &Value),
-    now_ms: i64,
+    (may_wait, now_ms): (bool, i64),
 ) -> Result<Handled, JobError> {
     let text = endpoint.config.verifier.json_text(content.content_type, content.payload);
     let event = Event {
@@ -77,7 +87,8 @@ fn run_handlers(
         now_ms,
     };
     let began = Instant::now();
-    let handled = handlers::run(tx, &endpoint.handlers, &event);
+    let run = if may_wait { handlers::run } else { handlers::run_without_waiting };
+    let handled = run(tx, &endpoint.handlers, &event);
     measure::HANDLERS.record_time(began.elapsed());
     handled.map_err(failure)
 }
