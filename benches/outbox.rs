@@ -88,7 +88,7 @@ fn dispatched(url: &str, payload: &str, rows: usize) -> u128 {
     let config =
         Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
             .unwrap();
-    let target = Target::new(config.destinations.into_iter().next().unwrap(), &[]).unwrap();
+    let target = Target::new(config.into_parts().2.into_iter().next().unwrap(), &[]).unwrap();
     for from in (0..rows).step_by(1_000) {
         let payload = payload.to_owned();
         let enqueue = move |tx: &rusqlite::Transaction<'_>| {

@@ -90,6 +90,9 @@ pub mod internals {
     pub mod clock {
         pub use crate::clock::*;
     }
+    pub mod config {
+        pub use crate::config::check::*;
+    }
     pub mod intake {
         pub use crate::intake::*;
     }

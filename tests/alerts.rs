@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use inboxd::config::{AlertFormat, AlertVia, Config, MissingSecrets};
+use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::Registry;
+use inboxd::internals::config::{AlertFormat, AlertVia};
 use serde_json::Value;
 use support::app::{App, respond};
 use support::{Daemon, Ran, invoice_event};
@@ -89,7 +90,7 @@ fn the_shape_is_known_by_the_receivers_host() {
             Registry::new().facts(),
         )
         .unwrap();
-        let via = loaded.alert.unwrap().via;
+        let via = loaded.into_alert().unwrap().via;
         assert_eq!(via, AlertVia::Url { url: url.to_owned(), format: wanted }, "{url}");
     }
     let dir = support::folder(&config("url = \"https://ntfy.sh/t\"\nformat = \"slak\""), &[]);

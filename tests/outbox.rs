@@ -98,12 +98,10 @@ impl Process {
         )
         .unwrap();
         let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Doubter)];
-        let endpoints: Vec<_> = config
-            .endpoints
-            .into_iter()
-            .map(|config| Arc::new(Endpoint::new(config, handlers.clone())))
-            .collect();
-        let destination = config.destinations.into_iter().next().unwrap();
+        let (_, endpoints, destinations) = config.into_parts();
+        let endpoints: Vec<_> =
+            endpoints.into_iter().map(|config| Arc::new(Endpoint::new(config, handlers.clone()))).collect();
+        let destination = destinations.into_iter().next().unwrap();
         let target = Arc::new(Target::new(destination, &endpoints).unwrap());
         let dispatcher = Arc::new(Dispatcher::new(handle.clone(), Arc::clone(&target)));
         Self {

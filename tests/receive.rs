@@ -11,8 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use inboxd::config::{Config, Endpoint as Configured, MissingSecrets};
+use inboxd::config::{Config, MissingSecrets};
 use inboxd::handlers::{Event, Handled, Handler, HandlerError, Registry};
+use inboxd::internals::config::Endpoint as Configured;
 use inboxd::internals::intake::deliveries::App;
 use inboxd::internals::intake::front::{self, Bounds, Front, Listener};
 use inboxd::internals::intake::proxy::Proxy;
@@ -58,7 +59,7 @@ fn configured(dir: &std::path::Path) -> Configured {
     let config =
         Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
             .unwrap();
-    config.endpoints.into_iter().next().unwrap()
+    config.into_parts().1.into_iter().next().unwrap()
 }
 
 fn event(endpoint: &Endpoint, id: &str) -> VerifiedEvent {
@@ -121,7 +122,7 @@ fn deliver_batch(failures: usize, deliveries: &[&[&str]]) -> (Vec<Result<Outcome
             .unwrap();
     let delivery = Arc::new(AtomicUsize::new(0));
     let endpoint = Arc::new(Endpoint::new(
-        config.endpoints.into_iter().next().unwrap(),
+        config.into_parts().1.into_iter().next().unwrap(),
         vec![Arc::new(Fails { failures, delivery: Arc::clone(&delivery) })],
     ));
     let path = dir.path().join("inboxd.db");
@@ -233,7 +234,7 @@ fn foreign_events_of_a_mixed_batch_are_ignored_and_a_wholly_foreign_one_is_refus
         Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
             .unwrap();
     let endpoint = Endpoint::new(
-        config.endpoints.into_iter().next().unwrap(),
+        config.into_parts().1.into_iter().next().unwrap(),
         vec![Arc::new(Fails { failures: 0, delivery: Arc::default() })],
     );
     let decided = |accounts: &[&str]| {

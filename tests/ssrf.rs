@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use inboxd::config::{AlertFormat, AlertVia};
+use inboxd::internals::config::{AlertFormat, AlertVia};
 use inboxd::internals::outgoing::{Client, Network, Reach};
 use support::app::App;
 use ureq::config::Config;

@@ -98,7 +98,7 @@ impl Process {
         let config =
             Config::load(Some(&dir.join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
                 .unwrap();
-        let config = config.endpoints.into_iter().next().unwrap();
+        let config = config.into_parts().1.into_iter().next().unwrap();
         let endpoint = Arc::new(Endpoint::new(config, vec![handler]));
         let worker = Worker::new(handle.clone(), &[Arc::clone(&endpoint)], settings);
         Self { writer: Some(handle), worker: Some(worker), endpoint, thread }

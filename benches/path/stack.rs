@@ -79,17 +79,18 @@ impl Stack {
             Registry::new().facts(),
         )
         .unwrap();
-        let endpoint = config.endpoints.into_iter().next().unwrap();
+        let (database, endpoints, _) = config.into_parts();
+        let endpoint = endpoints.into_iter().next().unwrap();
         let (respond, writer): (Service, _) = match upstream {
             Upstream::Verifier => (Box::new(move |request| verify_one(request, &endpoint.verifier)), None),
             Upstream::Daemon { batch_jobs_max } => {
-                std::fs::create_dir(&config.data_dir).unwrap();
-                let conn = open::open_writer(&config.database).unwrap();
-                let mut settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
+                std::fs::create_dir(database.parent().unwrap()).unwrap();
+                let conn = open::open_writer(&database).unwrap();
+                let mut settings = writer::Settings::new(database, Duration::from_secs(2), 0);
                 settings.batch_jobs_max = batch_jobs_max;
                 let (writer, handle) = Writer::new(conn, settings).unwrap();
                 let writer = thread::spawn(move || writer.run());
-                let billing = handlers::Registry::new().find("billing").unwrap();
+                let billing = Arc::new(handlers::Billing);
                 let endpoint = Endpoint::new(endpoint, vec![billing]);
                 let proxy = Arc::new(Proxy::new(handle.clone(), &[]));
                 let wakes = Default::default();
@@ -150,13 +151,14 @@ pub(crate) fn writer_rate(events: &crate::load::Events) -> f64 {
     let config =
         Config::load(Some(&dir.path().join("inboxd.toml")), MissingSecrets::Report, Registry::new().facts())
             .unwrap();
-    std::fs::create_dir(&config.data_dir).unwrap();
-    let endpoint = config.endpoints.into_iter().next().unwrap();
-    let conn = open::open_writer(&config.database).unwrap();
-    let settings = writer::Settings::new(config.database, Duration::from_secs(2), 0);
+    let (database, endpoints, _) = config.into_parts();
+    let endpoint = endpoints.into_iter().next().unwrap();
+    std::fs::create_dir(database.parent().unwrap()).unwrap();
+    let conn = open::open_writer(&database).unwrap();
+    let settings = writer::Settings::new(database, Duration::from_secs(2), 0);
     let (writer, handle) = Writer::new(conn, settings).unwrap();
     let writer = thread::spawn(move || writer.run());
-    let billing = handlers::Registry::new().find("billing").unwrap();
+    let billing = Arc::new(handlers::Billing);
     let endpoint = Arc::new(Endpoint::new(endpoint, vec![billing]));
     let now_ms = inboxd::internals::clock::now_ms();
     let verified: Vec<_> = events

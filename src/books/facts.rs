@@ -236,14 +236,6 @@ fn fact(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fact> {
     Ok(Fact { object: row.get(0)?, field: row.get(1)?, value: row.get(2)?, event_id: row.get(3)? })
 }
 
-/// Of these objects (a JSON array), those of which something is known.
-///
-/// # Errors
-/// Any SQLite error.
-pub fn known_of(conn: &Connection, objects: &str) -> rusqlite::Result<Vec<String>> {
-    conn.prepare_cached(KNOWN_OF)?.query_map([objects], |row| row.get(0))?.collect()
-}
-
 /// Credit notes that name a refund of which no event has told, at most `limit`.
 ///
 /// # Errors
@@ -314,9 +306,6 @@ const LIST: &str = "
      WHERE object = ?1
      ORDER BY field
      LIMIT ?2";
-
-const KNOWN_OF: &str = "
-    SELECT DISTINCT object FROM main.money_facts WHERE object IN (SELECT value FROM json_each(?1))";
 
 const WAITING_NOTES: &str = "
     SELECT object, substr(field, 7), '', event_id

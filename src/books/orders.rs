@@ -6,9 +6,6 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-/// The status of an order that waits for its payment.
-pub const AWAITING_PAYMENT: &str = "awaiting_payment";
-
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {

@@ -1,4 +1,4 @@
-//! The configuration, in two stages: [`Values`](values::Values) are what was typed, [`Config`] is what is meant.
+//! The configuration, in two stages: `Values` are what was typed, [`Config`] is what is meant.
 //!
 //! To add a key, declare it in the table's file in `check/`, and read it there.
 //!
@@ -19,7 +19,7 @@ use crate::signature::{CustomScheme, SchemeError};
 use crate::terminal::printable;
 use effective::Effective;
 
-mod check;
+pub(crate) mod check;
 mod development;
 mod document;
 mod effective;
@@ -33,72 +33,68 @@ mod units;
 mod values;
 mod wrapping;
 
-pub use check::url_problem;
-pub use check::{
+pub(crate) use check::url_problem;
+pub(crate) use check::{
     Address, Admin, AdminToken, Alert, AlertFormat, AlertOn, AlertVia, BodyFormat, Destination, Embedded,
     Endpoint, HandlerName, Limits, Listen, Mode, OnRedelivery, OnScopeMismatch, Order, Replay, Report,
     Retention, Role, Sign, Worker,
 };
-pub use development::development_secret;
-pub use fingerprint::Fingerprints;
+pub(crate) use development::development_secret;
+pub(crate) use fingerprint::Fingerprints;
 pub(crate) use manual::{KeyEntry, TableEntry, default_of, manual, remark};
-pub use secrets::{environment, secret_from_env, secret_from_file};
-pub use suggest::closest;
-pub use units::{UnitError, duration_text, parse_duration, parse_signed_duration, parse_size};
+pub(crate) use secrets::{environment, secret_from_env, secret_from_file};
+pub(crate) use suggest::closest;
+pub(crate) use units::{duration_text, parse_duration, parse_signed_duration, parse_size};
 
 /// Where a configuration is looked for when none is named, in this order.
-pub const DEFAULT_FILES: [&str; 2] = ["inboxd.toml", "/etc/inboxd/inboxd.toml"];
+pub(crate) const DEFAULT_FILES: [&str; 2] = ["inboxd.toml", "/etc/inboxd/inboxd.toml"];
 
 /// A checked configuration: every default filled in, every reference resolved.
 #[derive(Debug)]
 pub struct Config {
     /// The file it came from; `None` for the development instance.
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Where inboxd keeps its own files, mode 0700.
-    pub data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     /// The SQLite file.
-    pub database: PathBuf,
+    pub(crate) database: PathBuf,
     /// Set where that file is the application's own.
-    pub embedded: Option<Embedded>,
+    pub(crate) embedded: Option<Embedded>,
     /// The service manager's directory for sockets, mode 0700; `None`: below `data_dir`.
-    pub runtime_dir: Option<PathBuf>,
+    pub(crate) runtime_dir: Option<PathBuf>,
     /// The public base URL, without a final slash; needed by providers that sign the URL.
-    pub public_url: Option<String>,
-    /// Others under which providers may know it.
-    pub other_public_urls: Vec<String>,
+    pub(crate) public_url: Option<String>,
     /// Where connections are accepted.
-    pub listen: Listen,
+    pub(crate) listen: Listen,
     /// Bounds on what is accepted.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// In the order of the file.
-    pub endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
     /// In the order of the file.
-    pub destinations: Vec<Destination>,
+    pub(crate) destinations: Vec<Destination>,
     /// How long rows are kept.
-    pub retention: Retention,
+    pub(crate) retention: Retention,
     /// How stored events are worked on.
-    pub worker: Worker,
+    pub(crate) worker: Worker,
     /// Who may see the pages of the private listener.
-    pub admin: Admin,
+    pub(crate) admin: Admin,
     /// Where alerts go; `None`: nowhere.
-    pub alert: Option<Alert>,
+    pub(crate) alert: Option<Alert>,
     /// How often a message without a cause is sent.
-    pub report: Report,
+    pub(crate) report: Report,
     /// `debug.keep_refused`: so many of the latest refused deliveries are kept in memory.
-    pub keep_refused: usize,
-    /// `secrets.allow_shared_files`: files that others may read are used as well.
-    pub allow_shared_files: bool,
+    pub(crate) keep_refused: usize,
     /// Endpoints of a development instance that are left out because `serve` has made no secret for them yet.
-    pub without_secret: Vec<WithoutSecret>,
+    pub(crate) without_secret: Vec<WithoutSecret>,
     /// Allowed but suspicious settings, for `check` and the log at start.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// What `check --print` shows.
     effective: Effective,
 }
 
 /// An endpoint of a development instance that has no secret yet.
 #[derive(Debug, Clone)]
-pub struct WithoutSecret {
+pub(crate) struct WithoutSecret {
     /// The endpoint's name.
     pub endpoint: String,
     /// The preset's name.
@@ -125,14 +121,14 @@ pub struct HandlerFacts {
 }
 
 /// The `account` of an endpoint that takes events of any account, but none without an account.
-pub const ACCOUNT_REQUIRED: &str = "required";
+pub(crate) const ACCOUNT_REQUIRED: &str = "required";
 
 /// What an alert program sees of the daemon's environment.
-pub const ALERT_ENVIRONMENT: [&str; 8] =
+pub(crate) const ALERT_ENVIRONMENT: [&str; 8] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
 /// Those of the named variables that are set in this process.
-pub fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
+pub(crate) fn inherited(names: &[&'static str]) -> Vec<(&'static str, OsString)> {
     names.iter().filter_map(|name| Some((*name, secrets::environment(name)?))).collect()
 }
 
@@ -151,7 +147,21 @@ pub enum MissingSecrets {
 }
 
 impl Config {
-    /// Reads and checks the configuration: the named file, else the first of [`DEFAULT_FILES`] that
+    /// Its database file, endpoints and destinations.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn into_parts(self) -> (PathBuf, Vec<Endpoint>, Vec<Destination>) {
+        (self.database, self.endpoints, self.destinations)
+    }
+
+    /// Where its alerts go.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn into_alert(self) -> Option<Alert> {
+        self.alert
+    }
+
+    /// Reads and checks the configuration: the named file, else the first of `DEFAULT_FILES` that
     /// exists, else the development instance. `handlers` are those that the file may list beside `sql:DIR`:
     /// `Registry::facts`.
     ///
@@ -172,7 +182,7 @@ impl Config {
 /// The part of a configuration that reading the stored data needs. No secret is read for it, so an
 /// operator's shell without the service's environment can still list events.
 #[derive(Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// Where the lock and everything outside the database is.
     pub data_dir: PathBuf,
     /// The SQLite file.
@@ -187,7 +197,7 @@ pub struct Instance {
 
 /// The settings of an endpoint that decide what would become of a stored event. They are unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sketch {
+pub(crate) struct Sketch {
     /// The endpoint's name.
     pub name: String,
     /// Whether its application answers for the event (`mode = "proxy"`).
@@ -247,7 +257,7 @@ fn runtime_dir() -> Option<PathBuf> {
 }
 
 /// Whether there is nothing at the path that was tried.
-pub fn is_absent(error: &io::Error) -> bool {
+pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -314,12 +324,12 @@ impl std::error::Error for ConfigError {}
 // All that the configuration asks of the providers.
 
 /// The presets' names, in the order in which they are listed to people.
-pub fn preset_names() -> Vec<&'static str> {
+pub(crate) fn preset_names() -> Vec<&'static str> {
     providers::all().iter().map(|preset| preset.name).collect()
 }
 
 /// Whether there is a preset of this name (`custom` is none).
-pub fn preset_exists(provider: &str) -> bool {
+pub(crate) fn preset_exists(provider: &str) -> bool {
     providers::find(provider).is_some()
 }
 
@@ -334,7 +344,7 @@ fn preset_title(provider: &str) -> &str {
 }
 
 /// Whether the provider never redelivers by itself, so that work must not fail in the request.
-pub fn preset_never_retries(provider: &str) -> bool {
+pub(crate) fn preset_never_retries(provider: &str) -> bool {
     providers::find(provider).is_some_and(|preset| !preset.retries_by_itself)
 }
 

@@ -45,14 +45,14 @@ use crate::work::timeline;
 
 mod assembly;
 mod health;
-pub mod control;
+pub(crate) mod control;
 mod own_files;
 mod run_dir;
 mod systemd;
 
-pub use crate::store::overview::Report;
-pub use assembly::check;
-pub use health::ask;
+pub(crate) use crate::store::overview::Report;
+pub(crate) use assembly::check;
+pub(crate) use health::ask;
 
 use assembly::{Assembly, Folders};
 use control::{Control, Door};

@@ -8,7 +8,7 @@ mod billing;
 mod fields;
 mod money;
 mod orders;
-pub mod sql;
+pub(crate) mod sql;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -222,7 +222,7 @@ pub trait Handler: Send + Sync {
 ///
 /// # Errors
 /// The first failure, with the handler's name; the caller rolls back.
-pub fn run(
+pub(crate) fn run(
     tx: &Transaction<'_>,
     handlers: &[Arc<dyn Handler>],
     event: &Event<'_>,
@@ -389,7 +389,7 @@ impl Registry {
     }
 
     /// The names that `handlers` in a configuration may list, beside `sql:DIR`.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
     }
 
@@ -399,7 +399,7 @@ impl Registry {
     }
 
     /// The handler of that name.
-    pub fn find(&self, name: &str) -> Option<Arc<dyn Handler>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<dyn Handler>> {
         self.handlers.get(name).cloned()
     }
 }

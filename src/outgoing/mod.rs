@@ -143,6 +143,7 @@ impl Client {
     }
 
     /// The URL, as configured.
+    #[cfg(any(test, feature = "internals"))]
     pub fn url(&self) -> &str {
         &self.url
     }

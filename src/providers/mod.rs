@@ -16,8 +16,9 @@ mod preset;
 mod handshake;
 mod sample;
 
-pub use handshake::{Handshake, Reply};
-pub use preset::{Acceptance, BodyVaries, OtherKind, Preset, TestSign};
+#[cfg(feature = "internals")]
+pub use handshake::Handshake;
+pub use handshake::Reply;
+pub use preset::{Acceptance, BodyVaries, Preset};
 pub use provider::Provider;
-pub use sample::{About, Sample};
 pub use table::{all, find};

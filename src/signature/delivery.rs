@@ -14,6 +14,7 @@ pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
     /// Adds one header line.
+    #[cfg(any(test, feature = "internals"))]
     pub fn push(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.push((name.into(), value.into()));
     }

@@ -30,7 +30,7 @@ pub use envelope::Envelope;
 pub use identity::is_test_send;
 pub use recipe::{CustomScheme, Recipe};
 pub use scheme::Scheme;
-pub use secret::{BadKey, Secret};
+pub use secret::Secret;
 pub use sign::{Unsigned, sign, with_time_and_signature};
 pub use words::SchemeError;
 

@@ -184,6 +184,7 @@ impl VerifiedEvent {
     }
 
     /// Which secret matched, and the signed time.
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for the tests"))]
     pub fn authentic(&self) -> Authentic {
         self.authentic
     }

@@ -10,7 +10,11 @@ mod rewritten;
 mod verifier;
 mod event;
 
-pub use event::{Authentic, VerifiedEvent};
-pub use explain::{explain, hint};
-pub use report::{Report, report, report_of};
-pub use verifier::{Reread, Verified, Verifier};
+pub use event::VerifiedEvent;
+#[cfg(feature = "internals")]
+pub use explain::explain;
+pub use explain::hint;
+#[cfg(feature = "internals")]
+pub use report::report;
+pub use report::{Report, report_of};
+pub use verifier::{Verified, Verifier};

@@ -160,6 +160,7 @@ impl Report {
 /// Judges a delivery with the daemon's own verifier, secrets of any length.
 ///
 /// It judges the *signature*: a missing unsigned id is reported as `event_id` null and a hint.
+#[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for the tests"))]
 pub fn report(
     provider: Provider,
     secrets: Vec<Secret>,

@@ -129,6 +129,7 @@ impl Verifier {
     /// # Errors
     /// As [`Verifier::authenticate`], and `event_id_missing` also where the id's header is not signed. A signed
     /// body is never refused for its content (see [`VerifiedEvent::defect`]) but for a signed time inside it.
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for the tests"))]
     pub fn verify(&self, delivery: Delivery<'_, Vec<u8>>, now_ms: i64) -> Result<Verified, Rejection> {
         self.verify_or_return(delivery, now_ms).map_err(|(rejection, _)| rejection)
     }

@@ -161,7 +161,7 @@ pub(super) fn finish(
     c.is_embedded = location.embedded.is_some();
     let allow_shared_files = c.flag(c.inner(values, "secrets"), "allow_shared_files");
     c.reading = c.reading_of(allow_shared_files, &location.data_dir);
-    let mut public_urls = c.public_urls(values);
+    let public_urls = c.public_urls(values);
     let listen = c.listen(c.inner(values, "listen"));
     let limits = c.limits(c.inner(values, "limits"));
     let worker = c.worker(c.inner(values, "worker"), limits.handler_timeout);
@@ -179,7 +179,6 @@ pub(super) fn finish(
     let destinations = values.tables("destination").iter();
     let destinations = destinations.filter_map(|to| c.destination(to, &endpoints)).collect();
     c.know_urls(&mut endpoints, &public_urls);
-    let other_public_urls = public_urls.split_off(public_urls.len().min(1));
     if endpoints.is_empty() && c.problems.is_empty() && file.is_some() {
         c.warn(
             "there is no endpoint, so nothing can be received; add [endpoint.NAME], see `inboxd init`"
@@ -194,8 +193,7 @@ pub(super) fn finish(
         data_dir: location.data_dir,
         embedded: location.embedded,
         runtime_dir: super::runtime_dir(),
-        public_url: public_urls.pop(),
-        other_public_urls,
+        public_url: public_urls.into_iter().next(),
         listen,
         limits,
         endpoints,
@@ -206,7 +204,6 @@ pub(super) fn finish(
         alert,
         report,
         keep_refused,
-        allow_shared_files,
         without_secret: Vec::new(),
         warnings,
         effective: Effective::of(values),

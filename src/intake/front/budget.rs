@@ -54,6 +54,7 @@ impl Budget {
         Self { bytes_max, wait_max, slow_time, bodies: Mutex::default(), changed: Condvar::new() }
     }
 
+    #[cfg(any(test, feature = "internals"))]
     pub(super) fn held(&self) -> usize {
         lock(&self.bodies).held
     }

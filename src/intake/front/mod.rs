@@ -144,6 +144,7 @@ pub struct Counters {
 
 impl Counters {
     /// `(status, error, count)` of the requests that were answered here.
+    #[cfg(any(test, feature = "internals"))]
     pub fn refused(&self) -> impl Iterator<Item = (u16, &'static str, u64)> + '_ {
         Refused::ALL.into_iter().map(|reason| {
             let (status, word) = Refusal::new(reason, "").status_and_word();
@@ -374,12 +375,14 @@ impl Handle {
 
     /// Connections open now.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub fn connections_open(&self) -> usize {
         self.shared.table.open()
     }
 
     /// Memory that bodies hold now, beyond what each request has free.
     #[must_use]
+    #[cfg(any(test, feature = "internals"))]
     pub fn bodies_bytes(&self) -> usize {
         self.shared.budget.held()
     }

@@ -52,8 +52,6 @@ pub struct Claimed {
     pub attempt: i64,
     /// Attempts that count against the limit, this one included.
     pub attempts_charged: i64,
-    /// An attempt before this one never ended: it may have killed its process.
-    pub is_takeover: bool,
     /// The preset's name, or `custom`.
     pub provider: String,
     /// The endpoint's name.
@@ -153,7 +151,7 @@ pub fn claim_due(tx: &Transaction<'_>, terms: &ClaimTerms<'_>) -> rusqlite::Resu
             continue;
         }
         let lease_id = format!("{}.{}", terms.lease_id, claims.work.len());
-        let claimed = take(tx, due.id, &lease_id, terms.takeover, (terms.now_ms, terms.lease_ms))?;
+        let claimed = take(tx, due.id, &lease_id, (terms.now_ms, terms.lease_ms))?;
         claims.work.push(claimed);
     }
     Ok(claims)
@@ -191,12 +189,10 @@ fn take(
     tx: &Transaction<'_>,
     id: i64,
     lease_id: &str,
-    is_takeover: bool,
     (now_ms, lease_ms): (i64, i64),
 ) -> rusqlite::Result<Claimed> {
     let until_ms = now_ms.saturating_add(lease_ms);
-    let claimed =
-        tx.prepare_cached(CLAIM)?.query_row((id, lease_id, until_ms), |row| claimed(row, is_takeover))?;
+    let claimed = tx.prepare_cached(CLAIM)?.query_row((id, lease_id, until_ms), claimed)?;
     tx.prepare_cached(OPEN_ATTEMPT)?.execute((id, claimed.attempt, now_ms))?;
     Ok(claimed)
 }
@@ -241,7 +237,7 @@ pub fn claim_one(
     if was_processing {
         tx.prepare_cached(CLOSE_LOST_ATTEMPT)?.execute((id, now_ms))?;
     }
-    let claimed = take(tx, id, lease_id, was_processing, (now_ms, lease_ms))?;
+    let claimed = take(tx, id, lease_id, (now_ms, lease_ms))?;
     Ok(OneClaim::Work(Box::new(claimed)))
 }
 
@@ -481,13 +477,12 @@ pub fn attempts(conn: &Connection, id: i64) -> rusqlite::Result<Vec<Attempt>> {
         .collect()
 }
 
-fn claimed(row: &Row<'_>, is_takeover: bool) -> rusqlite::Result<Claimed> {
+fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
     Ok(Claimed {
         id: row.get("id")?,
         lease_id: row.get("lease_id")?,
         attempt: row.get("attempts")?,
         attempts_charged: row.get("attempts_charged")?,
-        is_takeover,
         provider: row.get("provider")?,
         endpoint: row.get("endpoint")?,
         event_id: row.get("event_id")?,

@@ -30,7 +30,9 @@ pub use error::{
 };
 pub use files::{create_private_dir, sibling};
 pub use lock::{begin_immediate, wait_briefly_for_locks, wait_for_locks};
-pub use migrations::{Migration, SCHEMA, Schema};
+#[cfg(feature = "internals")]
+pub use migrations::Migration;
+pub use migrations::{SCHEMA, Schema};
 pub use schema::{compare_schema, own_tables, scratch};
 
 use error::{denied, io_error};

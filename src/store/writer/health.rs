@@ -1,7 +1,7 @@
 //! The writer's report about itself: whether the next delivery would be stored, judged by the last one.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::wake::lock;
@@ -21,8 +21,6 @@ pub struct Health {
     blocked: Mutex<Option<(Instant, String)>>,
     /// Why the last write failed; `None`: it succeeded.
     trouble: Mutex<Option<String>>,
-    pub(super) commits: AtomicU64,
-    pub(super) jobs: AtomicU64,
 }
 
 impl Health {
@@ -35,8 +33,6 @@ impl Health {
             stopping: AtomicBool::new(false),
             blocked: Mutex::new(None),
             trouble: Mutex::new(None),
-            commits: AtomicU64::new(0),
-            jobs: AtomicU64::new(0),
         }
     }
 
@@ -83,11 +79,6 @@ impl Health {
     /// Whether the WAL of the process before is still being moved into the database file.
     pub fn is_recovering(&self) -> bool {
         self.recovering.load(Ordering::Acquire)
-    }
-
-    /// Transactions committed and jobs in them since the start.
-    pub fn committed(&self) -> (u64, u64) {
-        (self.commits.load(Ordering::Relaxed), self.jobs.load(Ordering::Relaxed))
     }
 
     /// From now on the writer doesn't wait for another process's lock, because the process is ending.
