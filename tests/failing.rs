@@ -192,10 +192,12 @@ fn failures_are_kept_up_to_a_bound_and_their_errors_are_cut() {
             "SELECT inboxd_retry(substr(replace(hex(zeroblob(1024)), '00', 'ä'), 1, 1023) || 'x' || :id);",
         )],
     );
+    // as of the last minute: what is older than `give_up_after` becomes a review at the daemon's next look
     let fill =
         "INSERT INTO webhook_failures (endpoint, event_type, event_id, error, count, first_at_ms, last_at_ms)
                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
-                SELECT 'shop', 'thing.made', 'old_' || i, 'x', 1, i, i FROM n";
+                SELECT 'shop', 'thing.made', 'old_' || i, 'x', 1, at + i, at + i
+                  FROM n, (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER) - 60000 AS at)";
     daemon.sql().execute(fill, []).unwrap();
     assert_eq!(daemon.stripe(&event("evt_1", "thing.made", &Value::Null)).0, 500);
     let rows = daemon.count("SELECT count(*) FROM webhook_failures");
