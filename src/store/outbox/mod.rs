@@ -207,7 +207,8 @@ pub struct Standing {
     pub dead: i64,
     /// Since when it is paused, and why.
     pub paused: Option<(i64, String)>,
-    /// Since when the row fails that has been failing for longest.
+    /// Since when the row fails that has been failing for longest, of the thousand whose next attempt is furthest away:
+    /// the more often a row failed, the longer it waits.
     pub failing_since_ms: Option<i64>,
     /// Since when the circuit is open: one request at a time is tried.
     pub circuit_open_since_ms: Option<i64>,
@@ -215,7 +216,8 @@ pub struct Standing {
     pub stale_results: i64,
 }
 
-/// Every destination that has undelivered or dead rows or a state of its own, by name.
+/// Every destination that has undelivered or dead rows or a state of its own, by name. Rows are counted in indexes, so
+/// that a destination that is down does not make every look at it slower.
 ///
 /// # Errors
 /// Any SQLite error.
@@ -553,8 +555,7 @@ const DEAD_COUNT: &str = "
     SELECT count(*) FROM main.outbox WHERE state = 'dead'";
 
 const STANDINGS: &str = "
-      WITH waiting AS (SELECT destination, count(*) AS pending, min(created_at_ms) AS oldest,
-                              min(failing_since_ms) AS failing_since_ms
+      WITH waiting AS (SELECT destination, count(*) AS pending, min(id) AS first
                          FROM main.outbox
                         WHERE state IN ('pending', 'sending')
                         GROUP BY destination),
@@ -565,8 +566,16 @@ const STANDINGS: &str = "
            names AS (SELECT destination AS name FROM waiting
                       UNION SELECT destination FROM given_up
                       UNION SELECT name FROM main.outbox_destinations)
-    SELECT names.name, coalesce(pending, 0) AS pending, oldest AS oldest_pending_ms, coalesce(dead, 0) AS dead,
-           failing_since_ms, paused_at_ms, paused_because, circuit_open_since_ms, coalesce(stale_results, 0) AS stale_results
+    SELECT names.name, coalesce(pending, 0) AS pending, coalesce(dead, 0) AS dead,
+           (SELECT created_at_ms FROM main.outbox WHERE id = waiting.first) AS oldest_pending_ms,
+           (SELECT min(failing_since_ms)
+              FROM main.outbox
+             WHERE id IN (SELECT id
+                            FROM main.outbox
+                           WHERE state IN ('pending', 'sending') AND destination = names.name
+                           ORDER BY available_at_ms DESC
+                           LIMIT 1000)) AS failing_since_ms,
+           paused_at_ms, paused_because, circuit_open_since_ms, coalesce(stale_results, 0) AS stale_results
       FROM names
       LEFT JOIN waiting ON waiting.destination = names.name
       LEFT JOIN given_up ON given_up.destination = names.name
