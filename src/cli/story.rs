@@ -169,13 +169,15 @@ fn entries(conn: &Connection, event: &Event, names: &BTreeSet<String>) -> SqlRes
     if is_embedded(conn)? {
         return Ok(Vec::new());
     }
-    let keys: Vec<_> = names.iter().map(|name| ledger::payment_key(name)).collect();
-    let own = event.object_id.as_deref().map(ledger::payment_key);
+    let keys: Vec<_> = names.iter().flat_map(|name| ledger::first_keys(name)).collect();
+    let own: Vec<_> = event.object_id.as_deref().into_iter().flat_map(ledger::first_keys).collect();
     let mut entries = ledger::with_keys(conn, &json!(keys).to_string())?;
     entries.retain(|entry| {
         let is_its = entry.event_id == event.event_id && entry.endpoint == event.endpoint;
-        is_its || own.as_ref() == Some(&entry.entry_key)
+        is_its || own.contains(&entry.entry_key)
     });
+    // money that moved comes first
+    entries.sort_by_key(|entry| entry.kind.book() != "provider");
     Ok(entries)
 }
 

@@ -10,7 +10,7 @@ pub mod statement;
 use rusqlite::{Connection, Row, Transaction};
 
 use crate::books::facts::{BooksError, id_of};
-use crate::books::kinds::Kind;
+use crate::books::kinds::{KINDS, Kind};
 
 /// The event whose evidence is being settled.
 #[derive(Debug, Clone, Copy)]
@@ -90,9 +90,9 @@ pub struct Entry {
     pub occurred_at_ms: Option<i64>,
 }
 
-/// The key of an invoice's first payment: the same for every event that tells of it.
-pub fn payment_key(invoice_id: &str) -> String {
-    format!("payment:{invoice_id}")
+/// The keys of an object's first lines, one for each kind: the same whichever event told of them.
+pub fn first_keys(id: &str) -> impl Iterator<Item = String> {
+    KINDS.iter().map(move |(kind, ..)| format!("{kind}:{id}"))
 }
 
 /// Appends what the books lack of the target, in the order of kinds and currencies, and returns the new entries.
