@@ -13,7 +13,6 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use super::check::FILE;
 use super::keys::{Key, Kind, Table};
 use super::values::{Typed, Values};
 use super::{ConfigError, Problem, is_absent, suggest};
@@ -36,7 +35,7 @@ pub(super) struct Document {
 ///
 /// # Errors
 /// It cannot be read, or it is not TOML.
-pub(super) fn read(file: &Path) -> Result<Document, ConfigError> {
+pub(super) fn read(file: &Path, keys: &'static Table) -> Result<Document, ConfigError> {
     let text = read_bounded(file).map_err(|error| {
         let advice = if is_absent(&error) {
             format!("does not exist; `inboxd init {}` writes one", file.display())
@@ -45,7 +44,7 @@ pub(super) fn read(file: &Path) -> Result<Document, ConfigError> {
         };
         ConfigError::of_file(file, advice)
     })?;
-    parse(&text, &FILE).map_err(|problem| ConfigError {
+    parse(&text, keys).map_err(|problem| ConfigError {
         file: Some(file.to_owned()),
         problems: vec![problem],
         warnings: Vec::new(),
@@ -276,6 +275,7 @@ fn described(value: &DeValue<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::check::FILE;
     use super::*;
     use crate::config::keys::{Default, key};
 

@@ -173,7 +173,7 @@ impl Config {
         handlers: Vec<HandlerFacts>,
     ) -> Result<Self, ConfigError> {
         match locate(named)? {
-            Some(file) => check::config(document::read(&file)?, &file, handlers, missing),
+            Some(file) => check::config(document::read(&file, &check::FILE)?, &file, handlers, missing),
             None => development::config(Path::new(""), handlers, missing),
         }
     }
@@ -224,7 +224,7 @@ impl Instance {
     /// Problems of the file's shape and of where the data is.
     pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
         match locate(named)? {
-            Some(file) => check::instance(document::read(&file)?, &file),
+            Some(file) => check::instance(document::read(&file, &check::FILE)?, &file),
             None => Ok(development::instance()),
         }
     }

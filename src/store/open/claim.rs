@@ -10,7 +10,8 @@ use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Home, OpenError, create_private_dir, create_private_file, embedded, io_error, look_at, sibling};
+use super::files::require_file;
+use super::{Home, OpenError, create_private_dir, create_private_file, io_error, look_at, sibling};
 
 /// The most bytes of the lock file.
 const NOTE_BYTES_MAX: u64 = 4096;
@@ -121,7 +122,7 @@ pub fn claim_file(path: &Path, home: Home, dir: &DataDirLock) -> Result<FileClai
     if home == Home::Own {
         make_where_new(path, dir)?;
     } else {
-        embedded::require_file(path)?;
+        require_file(path)?;
     }
     let io = |source| io_error(format!("open {}", path.display()), source, path);
     // opened for writing: an overlay file system copies the file then, and SQLite must open that copy too
@@ -213,21 +214,4 @@ fn lost(path: &Path, is_there: bool, traces: &[PathBuf]) -> OpenError {
              To begin anew, without all that was received, remove {names}"
         ),
     }
-}
-
-/// Refuses an empty file with a WAL beside it: the file lost its content, and SQLite would delete the WAL.
-pub(super) fn refuse_orphaned_wal(path: &Path) -> Result<(), OpenError> {
-    let wal = sibling(path, "-wal");
-    if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {
-        return Ok(());
-    }
-    Err(OpenError::Refused {
-        path: path.to_path_buf(),
-        reason: format!(
-            "the file is empty or missing, and {} beside it holds what was stored last; put the file back, or a copy of it; \
-             to begin anew, remove {}",
-            wal.display(),
-            wal.display()
-        ),
-    })
 }

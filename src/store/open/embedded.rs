@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use super::claim::refuse_orphaned_wal;
+use super::files::require_file;
 use super::migrations::{Migration, upgrade_tables};
 use super::{
     OpenError, SCHEMA, START_BUSY_TIMEOUT, Schema, begin_immediate, distrust, is_busy_error, leave_log,
@@ -94,18 +94,6 @@ pub fn objection_to(path: &Path, allow_wal: bool) -> Result<Option<String>, Open
     let conn = open_to_look(path)?;
     let version = meta::schema_version(&conn).map_err(sql)?;
     objection(&conn, version, allow_wal).map_err(sql)
-}
-
-pub(super) fn require_file(path: &Path) -> Result<(), OpenError> {
-    if let Ok(found) = std::fs::metadata(path)
-        && found.is_file()
-    {
-        return if found.len() == 0 { refuse_orphaned_wal(path) } else { Ok(()) };
-    }
-    Err(OpenError::Io {
-        action: format!("open {} (the application makes it, inboxd does not)", path.display()),
-        source: std::io::ErrorKind::NotFound.into(),
-    })
 }
 
 fn objection(conn: &Connection, version: Option<i64>, allow_wal: bool) -> rusqlite::Result<Option<String>> {

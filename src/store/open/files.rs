@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::claim;
 use super::error::{OpenError, io_error};
 
 /// Creates a directory that only its owner can enter, and its parents.
@@ -61,7 +60,7 @@ pub(super) fn look_at(path: &Path) -> Result<Option<Metadata>, OpenError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => refused("is a directory, not a database"),
         Ok(found) if !found.is_file() => refused("is not an ordinary file"),
-        Ok(found) if found.len() == 0 => claim::refuse_orphaned_wal(path).map(|()| Some(found)),
+        Ok(found) if found.len() == 0 => refuse_orphaned_wal(path).map(|()| Some(found)),
         Ok(found) => Ok(Some(found)),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound if path.is_symlink() => {
@@ -116,4 +115,34 @@ mod tests {
         sync_dir(&dir.path().join("inboxd.db")).unwrap();
         sync_dir(Path::new("inboxd.db")).unwrap();
     }
+}
+
+/// Refuses a file that isn't there: the application makes it. An empty one is new, unless a WAL is left of it.
+pub(super) fn require_file(path: &Path) -> Result<(), OpenError> {
+    if let Ok(found) = fs::metadata(path)
+        && found.is_file()
+    {
+        return if found.len() == 0 { refuse_orphaned_wal(path) } else { Ok(()) };
+    }
+    Err(OpenError::Io {
+        action: format!("open {} (the application makes it, inboxd does not)", path.display()),
+        source: io::ErrorKind::NotFound.into(),
+    })
+}
+
+/// Refuses an empty file with a WAL beside it: the file lost its content, and SQLite would delete the WAL.
+pub(super) fn refuse_orphaned_wal(path: &Path) -> Result<(), OpenError> {
+    let wal = sibling(path, "-wal");
+    if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {
+        return Ok(());
+    }
+    Err(OpenError::Refused {
+        path: path.to_path_buf(),
+        reason: format!(
+            "the file is empty or missing, and {} beside it holds what was stored last; put the file back, or a copy of it; \
+             to begin anew, remove {}",
+            wal.display(),
+            wal.display()
+        ),
+    })
 }

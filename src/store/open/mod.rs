@@ -117,7 +117,7 @@ fn unless_damaged<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T
 
 fn open_once(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     if look_at(path)?.is_none() {
-        claim::refuse_orphaned_wal(path)?;
+        files::refuse_orphaned_wal(path)?;
         create_private_file(path)?;
     }
     // SQLite would silently open a file read-only that it may not write
