@@ -57,15 +57,28 @@ impl Overview {
     pub fn read(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
         let since_ms = now_ms - ACTIVITY_MS;
         Ok(Self {
+            last_hour: recent::by_type(conn, since_ms)?,
+            last_hour_is_cut: recent::is_cut(conn, since_ms)?,
+            took: recent::took(conn, since_ms)?,
+            ..Self::without_activity(conn, now_ms)?
+        })
+    }
+
+    /// The same without the figures of the last hour, for which thousands of rows are read.
+    ///
+    /// # Errors
+    /// Any SQLite error, also when the read takes too long.
+    pub fn without_activity(conn: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
+        Ok(Self {
             inbox: inbox::summary(conn)?,
             reviews_open: reviews::open_count(conn)?,
             failing: failures::by_type(conn)?,
             retrying: inbox::retrying(conn)?,
             outbox: outbox::standings(conn)?,
             last_purge: meta::recall(conn, meta::LAST_PURGE)?,
-            last_hour: recent::by_type(conn, since_ms)?,
-            last_hour_is_cut: recent::is_cut(conn, since_ms)?,
-            took: recent::took(conn, since_ms)?,
+            last_hour: Vec::new(),
+            last_hour_is_cut: false,
+            took: None,
             answers: meta::recall(conn, meta::ANSWERS)?.and_then(|(text, _)| answers(&text)),
             outages: meta::outages(conn)?,
             now_ms,

@@ -29,7 +29,7 @@ struct Read {
 impl Read {
     fn of(conn: &Connection, now_ms: i64) -> Reading<Self> {
         Ok(Self {
-            overview: Overview::read(conn, now_ms)?,
+            overview: Overview::without_activity(conn, now_ms)?,
             counts: browse::counts(conn)?,
             oldest: browse::oldest_unprocessed(conn)?,
             loads: loads(conn)?,
