@@ -17,6 +17,15 @@ pub(super) fn id_text(id: &Value) -> Result<Option<&str>, &'static str> {
 
 const ID_BYTES_MAX: usize = 255;
 
+/// A time in seconds since 1970, as milliseconds. `None` where it cannot be the time of an event: before 1970 or after
+/// the year 9999, as milliseconds taken for seconds are.
+pub(super) fn time_ms(seconds: &Value) -> Option<i64> {
+    let seconds = seconds.as_i64().filter(|seconds| (0..YEAR_10000_S).contains(seconds))?;
+    Some(seconds * 1000)
+}
+
+const YEAR_10000_S: i64 = 253_402_300_800;
+
 /// A whole number of minor units, exactly as sent; the error says what is wrong with it.
 pub(super) fn amount(amount: Option<&Value>) -> Result<i64, &'static str> {
     match amount {
@@ -57,4 +66,19 @@ pub(super) fn currency(currency: &Value) -> Result<Option<String>, String> {
 /// ISO 4217, which is what Stripe's money is in.
 fn is_currency_code(code: &str) -> bool {
     code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With milliseconds for seconds, `money export` of the whole books failed for ever.
+    #[test]
+    fn what_cannot_be_the_time_of_an_event_is_no_time() {
+        assert_eq!(time_ms(&1_796_119_716.into()), Some(1_796_119_716_000));
+        assert_eq!(time_ms(&0.into()), Some(0));
+        for seconds in [-5, 1_796_119_716_000, YEAR_10000_S, i64::MAX] {
+            assert_eq!(time_ms(&seconds.into()), None, "{seconds}");
+        }
+    }
 }

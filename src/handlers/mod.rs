@@ -389,7 +389,7 @@ impl Registry {
     }
 
     /// The names that `handlers` in a configuration may list, beside `sql:DIR`.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
     }
 

@@ -10,7 +10,7 @@ use crate::books::invoices::{self, Invoice};
 use crate::books::kinds::Kind;
 use crate::books::ledger::{self, Cause, Entry, Object, Target};
 use crate::books::{charges, credit_notes, disputes, payouts, receivables, sales};
-use crate::handlers::fields::{amount, currency, reference, signed_amount};
+use crate::handlers::fields::{amount, currency, reference, signed_amount, time_ms};
 use crate::handlers::{Event, Message, notify};
 use crate::store::inbox::queue;
 use crate::store::reviews;
@@ -184,7 +184,7 @@ impl Journal<'_> {
             endpoint: event.endpoint,
             account: event.account,
             livemode: event.livemode,
-            occurred_at_ms: event.body["created"].as_i64().and_then(|created_s| created_s.checked_mul(1000)),
+            occurred_at_ms: time_ms(&event.body["created"]),
             now_ms: event.now_ms,
         };
         Ok(ledger::settle(self.tx, Object { name: object, invoice_id }, target, &cause)?)

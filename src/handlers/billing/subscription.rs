@@ -6,6 +6,7 @@ use super::journal::{Journal, Refusal, id_in};
 use super::own_id;
 use crate::books::subscriptions::{self, Snapshot};
 use crate::handlers::Handled;
+use crate::handlers::fields::time_ms;
 
 pub(super) fn apply(journal: &Journal<'_>, subscription: &Value) -> Result<Handled, Refusal> {
     let event = journal.event;
@@ -27,7 +28,7 @@ pub(super) fn apply(journal: &Journal<'_>, subscription: &Value) -> Result<Handl
         is_paused: subscription["pause_collection"].is_object(),
         account: event.account,
         livemode: event.livemode,
-        told_at_ms: event.body["created"].as_i64().map_or(0, |created_s| created_s.saturating_mul(1000)),
+        told_at_ms: time_ms(&event.body["created"]).unwrap_or(0),
         rank: match event.event_type {
             _ if has_ended => 3,
             "customer.subscription.created" => 1,

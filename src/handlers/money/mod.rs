@@ -10,7 +10,7 @@ mod rows;
 use rusqlite::Transaction;
 use serde_json::Value;
 
-use super::fields::{amount, id_text};
+use super::fields::{self, amount, id_text};
 use super::{Event, Handled, Handler, HandlerError, Table};
 use crate::books::currencies::{exponent, minor_units};
 use crate::books::described;
@@ -186,7 +186,7 @@ fn units(row: &Row, object: &Value, currency: &str, id: &str) -> Result<i64, Ref
 
 fn time_ms(time: &Value) -> Option<i64> {
     match time {
-        Value::Number(seconds) => seconds.as_i64()?.checked_mul(1000),
+        Value::Number(_) => fields::time_ms(time),
         Value::String(text) => text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond),
         _ => None,
     }

@@ -87,6 +87,11 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
             }
             self.refuse_late("the store is not ready yet");
+            // a stop waits for its notes one after the other: at 5 s each it took longer than service managers wait
+            if self.health.is_hurried() {
+                let waiting = std::mem::take(&mut self.waiting);
+                waiting.into_iter().for_each(|queued| refuse(queued.job, "the process is ending"));
+            }
         }
         failpoint::reach("recovery_after");
         self.files.note_wal();
