@@ -101,22 +101,6 @@ pub(super) fn make_private(path: &Path) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_that_cannot_be_synced_is_no_place_for_new_files() {
-        // no directory there can be synced, whoever asks
-        let proc = Path::new("/proc/self");
-        let refused = sync_dir(&proc.join("inboxd.db"));
-        assert!(matches!(refused, Err(OpenError::Io { .. })), "{refused:?}");
-        let dir = tempfile::tempdir().unwrap();
-        sync_dir(&dir.path().join("inboxd.db")).unwrap();
-        sync_dir(Path::new("inboxd.db")).unwrap();
-    }
-}
-
 /// Refuses a file that isn't there: the application makes it. An empty one is new, unless a WAL is left of it.
 pub(super) fn require_file(path: &Path) -> Result<(), OpenError> {
     if let Ok(found) = fs::metadata(path)
@@ -145,4 +129,20 @@ pub(super) fn refuse_orphaned_wal(path: &Path) -> Result<(), OpenError> {
             wal.display()
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_no_place_for_new_files() {
+        // no directory there can be synced, whoever asks
+        let proc = Path::new("/proc/self");
+        let refused = sync_dir(&proc.join("inboxd.db"));
+        assert!(matches!(refused, Err(OpenError::Io { .. })), "{refused:?}");
+        let dir = tempfile::tempdir().unwrap();
+        sync_dir(&dir.path().join("inboxd.db")).unwrap();
+        sync_dir(Path::new("inboxd.db")).unwrap();
+    }
 }
