@@ -230,7 +230,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "intake::exchange",
             "intake::answer",
             "intake::permit",
-            "intake::pending",
             "intake::receive",
             "intake::refused",
             "intake::proxy",
@@ -249,7 +248,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("intake::exchange", &["clock", "wake"]),
     ("intake::answer", &["intake::exchange", "intake::receive", "providers", "signature"]),
     ("intake::permit", &["wake"]),
-    ("intake::pending", &["store::writer"]),
     (
         "intake::receive",
         &[
@@ -276,7 +274,6 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "intake::proxy",
         &[
-            "intake::pending",
             "intake::receive",
             "work",
             "work::endpoint",

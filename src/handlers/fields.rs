@@ -64,7 +64,7 @@ pub(super) fn currency(currency: &Value) -> Result<Option<String>, String> {
 }
 
 /// ISO 4217, which is what Stripe's money is in.
-fn is_currency_code(code: &str) -> bool {
+pub(super) fn is_currency_code(code: &str) -> bool {
     code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 

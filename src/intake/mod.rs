@@ -9,7 +9,6 @@ pub mod deliveries;
 pub mod exchange;
 pub mod answer;
 pub mod permit;
-pub mod pending;
 pub mod receive;
 pub mod refused;
 pub mod proxy;

@@ -8,12 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::intake::pending::Pending;
 use crate::intake::receive::{self, Claim, Outcome, Receipt};
 use crate::outgoing::{Answer, NoAnswer};
 use crate::store::inbox::queue::{self, Claimed, ErrorClass};
 use crate::store::outbox;
-use crate::store::writer::{WriteError, WriterHandle};
+use crate::store::writer::{Pending, WriteError, WriterHandle};
 use crate::verify::VerifiedEvent;
 use crate::work::Worked;
 use crate::work::apply::{self, Row};

@@ -10,7 +10,7 @@ mod rows;
 use rusqlite::Transaction;
 use serde_json::Value;
 
-use super::fields::{self, amount, id_text};
+use super::fields::{self, amount, id_text, is_currency_code};
 use super::{Event, Handled, Handler, HandlerError, Table};
 use crate::books::currencies::{exponent, minor_units};
 use crate::books::described;
@@ -160,7 +160,7 @@ fn id(row: &Row, object: &Value) -> Result<String, Refusal> {
 
 fn currency(row: &Row, object: &Value, id: &str) -> Result<String, Refusal> {
     let code = object.pointer(row.currency).and_then(Value::as_str).unwrap_or_default();
-    if code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+    if is_currency_code(code) {
         return Ok(code.to_ascii_lowercase());
     }
     Err(Refusal::Unreadable(format!(

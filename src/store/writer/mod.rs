@@ -16,6 +16,7 @@ use rusqlite::{Connection, Transaction};
 use crate::store::open;
 
 mod job;
+mod pending;
 mod thread;
 mod commit;
 mod guard;
@@ -29,6 +30,7 @@ mod health;
 pub use health::Health;
 pub(crate) use job::panic_text;
 pub use job::{JobError, Note, WriteError};
+pub use pending::Pending;
 
 use blocked::Blocked;
 use checkpoint::TRUNCATE_CHECKPOINT_BYTES;
@@ -128,12 +130,9 @@ impl WriterHandle {
         T: Send + 'static,
         W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
     {
-        let (answer, wait) = mpsc::sync_channel(1);
-        self.submit(work, move |result| {
-            // the receiver waits below; it cannot be gone
-            drop(answer.send(result));
-        });
-        wait.recv().unwrap_or_else(|_| Err(WriteError::Unavailable("the writer ended".to_owned())))
+        let (settle, pending) = Pending::new();
+        self.submit(work, settle);
+        pending.wait()
     }
 
     /// Queues jobs one after the other and waits for all results, in the order of the jobs. They may share a commit;
@@ -143,15 +142,13 @@ impl WriterHandle {
         T: Send + 'static,
         W: FnMut(&Transaction<'_>) -> Result<T, JobError> + Send + 'static,
     {
-        let wait_for = |job| {
-            let (answer, wait) = mpsc::sync_channel(1);
-            // the receiver waits below; it cannot be gone
-            self.submit(job, move |result| drop(answer.send(result)));
-            wait
+        let queue = |job| {
+            let (settle, pending) = Pending::new();
+            self.submit(job, settle);
+            pending
         };
-        let waits: Vec<_> = jobs.into_iter().map(wait_for).collect();
-        let ended = |_| Err(WriteError::Unavailable("the writer ended".to_owned()));
-        waits.into_iter().map(|wait| wait.recv().unwrap_or_else(ended)).collect()
+        let all: Vec<_> = jobs.into_iter().map(queue).collect();
+        all.into_iter().map(Pending::wait).collect()
     }
 
     /// The writer's state of health.

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
-use crate::store::writer::WriteError;
+use super::job::WriteError;
 
 /// The result of a job that may not be settled yet.
 #[derive(Debug)]
